@@ -23,8 +23,12 @@
  * 7. In a child of fork the kernel has wiped `*alive`. The child only closes its copy of the parent's descriptors.
  * 8. A callback that stops leaves its message at the front of `received`; `passed` says who has had it. The next call
  *    goes on with the others.
+ * 9. The deadline of a call holds while it connects, too: what is left of a greeting goes on in the next call.
+ * 10. A packet is checked when it arrives. One that cannot be read ends the connection, and the call with it.
  *
  * recvmmsg and sendmmsg are not used: on this kind of socket they save a twentieth, and packing saves nine tenths.
+ *
+ * SPDX-License-Identifier: MIT
  */
 #define _GNU_SOURCE
 #include "bccn.h"
@@ -67,11 +71,15 @@
 #define OPTIONS_LIMIT 4096
 /* Of an error, which may quote a channel. */
 #define TEXT_LIMIT 1536
+/* Of RECV, a peer, a time, a verdict and an interface. */
+#define HEAD_LIMIT 256
 /* bccnd/wire/BCCN1.md, "Body". */
 #define SRC_LIMIT 128
 #define CHANNEL_LIMIT 1024
 /* clients/PROTOCOL.md, "Request and reply". */
 #define TOKEN_LIMIT 128
+/* Of a number of 64 bits. */
+#define DIGITS_LIMIT 20
 
 /* Lines a second that bccn_print_notice writes for a bus: a program that reads too slowly has thousands of notices. */
 #define PRINTED_LIMIT 10
@@ -87,6 +95,8 @@
 #define GLANCE_INTERVAL 100
 /* poll(2) does not wait until the kernel has memory again. */
 #define MEMORY_PAUSE 1
+/* How soon a poll loop goes on with a greeting for which the socket had no room. */
+#define GREETING_PAUSE 5
 
 /* Whether anybody listens on other hosts is asked so often, since datagrams get lost. The first question waits, so that
  * a reply at once costs the segment nothing; a daemon answers in a fraction of the time between questions. */
@@ -132,9 +142,15 @@ struct queue {
     size_t size;
 };
 
+/* Where the words of RECV <peer> <unix_ns> <verdict>[ <interface>] NUL end, and where the NUL of a message is. */
+struct head {
+    const unsigned char *peer, *time, *verdict, *interface, *nul;
+    uint64_t time_ns;
+};
+
 /* The text that a message of the format full points to. */
 struct fields {
-    char head[256], body[SRC_LIMIT + 1 + 20 + 1 + CHANNEL_LIMIT + 1];
+    char head[HEAD_LIMIT], body[SRC_LIMIT + 1 + 20 + 1 + CHANNEL_LIMIT + 1];
 };
 
 struct complaint {
@@ -155,8 +171,12 @@ struct bccn_bus {
 
     /* the connection */
     int fd, epoll, timer;
-    int was_connected, greeting;
-    int64_t retry_at, backoff, ring_at, glance_at;
+    int ready; /* `fd` is greeted */
+    int was_connected, opening;
+    int64_t tried_at, retry_at, backoff, ring_at, glance_at;
+    size_t greeted;       /* how many settings and slots of the greeting have left */
+    uint64_t greeting;    /* the number of the ping behind them; 0: it has not left */
+    int64_t greeting_until;
     char name[SRC_LIMIT + 1];
     size_t pack_limit;
     pid_t pid;
@@ -181,6 +201,8 @@ struct bccn_bus {
     struct packet *spare; /* memory for the next packet */
     struct fields fields, reply_fields;
     bccn_message message, reply;
+    struct head head;          /* of the packet at `headed`, which was handled last: it need not be read again */
+    const unsigned char *headed;
     uint64_t lost, all_lost;
     int calls_back, delivering, doomed; /* there ever was a callback; one is running; one has closed the bus */
     size_t message_at, passed; /* where the message begins; how many slots have had it */
@@ -460,7 +482,7 @@ static void control_error(bccn_bus *bus, const char *value)
         complaint->code = code;
         snprintf(complaint->text, sizeof complaint->text, "%s (%.*s)", about, (int)word, value);
     }
-    if (!asked || (bus->greeting && bus->was_connected))
+    if (!asked || (!bus->ready && bus->was_connected))
         notify(bus, BCCN_NOTICE_REJECTED, code, 1, "%s (%.*s)", about, (int)word, value);
 }
 
@@ -516,50 +538,92 @@ static int control(bccn_bus *bus, const unsigned char *packet, size_t size)
     return 0;
 }
 
-/* Take a MSG or a RECV apart without changing it. */
-static int parse(bccn_bus *bus, const unsigned char *packet, size_t size, struct fields *fields,
-                 bccn_message *message)
+/* Pass by a number of decimal digits. NULL: there is none, or no 64 bits hold it. */
+static const unsigned char *read_number(const unsigned char *at, const unsigned char *end, uint64_t *number)
 {
-    const unsigned char *nul = memchr(packet, 0, size), *end = packet + size;
-    *message = (bccn_message){ .channel = (const char *)packet + 4, .payload = end };
-    if (nul && begins(packet, size, "MSG ")) {
-        message->payload = nul + 1;
-        message->size = (size_t)(end - nul - 1);
-        return 0;
-    }
-    if (!nul || !begins(packet, size, "RECV ") || (size_t)(nul - packet) >= sizeof fields->head)
-        return alien(bus);
-    char *at = memcpy(fields->head, packet + 5, (size_t)(nul - packet) - 4);
-    message->peer = strsep(&at, " ");
-    const char *time = strsep(&at, " ");
-    if (!at || !*time || time[strspn(time, "0123456789")] || strlen(time) > 20)
-        return alien(bus);
-    message->channel = "";
-    message->time_ns = strtoull(time, NULL, 10);
-    message->verdict = strsep(&at, " ");
-    message->interface = at;
-    if (at && (bus->options.tap != BCCN_TAP_INTERFACE || strchr(at, ' ')))
-        return alien(bus);
-    message->datagram = nul + 1;
-    message->datagram_size = (size_t)(end - nul - 1);
+    const unsigned char *first = at;
+    uint64_t read = 0;
+    for (; at < end && (unsigned)(*at - '0') < 10; at++)
+        read = read * 10 + (unsigned)(*at - '0');
+    *number = read;
+    return at > first && at - first <= DIGITS_LIMIT ? at : NULL;
+}
 
-    /* ...]<src>:<seq>:<chan>|<payload>. Only a tap gets bytes without these, since they are not BCCN1. */
-    const unsigned char *body = memchr(nul, ']', (size_t)(end - nul));
+/* Whether the text up to the NUL at `end` is such a head. */
+static int read_head(const unsigned char *packet, const unsigned char *end, struct head *head)
+{
+    const unsigned char *text = packet + 5;
+    if (end - packet >= HEAD_LIMIT || !(head->peer = memchr(text, ' ', (size_t)(end - text)))
+        || !(head->time = read_number(head->peer + 1, end, &head->time_ns)) || *head->time != ' ')
+        return 0;
+    text = head->time + 1;
+    head->verdict = memchr(text, ' ', (size_t)(end - text));
+    head->interface = head->verdict ? end : NULL;
+    if (!head->verdict)
+        head->verdict = end;
+    text = head->verdict + 1;
+    return !head->interface || (text < end && !memchr(text, ' ', (size_t)(end - text)));
+}
+
+/* Whether a packet is a MSG or a RECV. */
+static inline int is_message(const unsigned char *packet, size_t size, struct head *head)
+{
+    const unsigned char *nul = head->nul = memchr(packet, 0, size);
+    return nul && (begins(packet, size, "MSG ") || (begins(packet, size, "RECV ") && read_head(packet, nul, head)));
+}
+
+/* Take ...]<src>:<seq>:<chan>|<payload> apart. Only a tap gets bytes without these, since they are not BCCN1. */
+static void parse_datagram(const unsigned char *datagram, const unsigned char *end, struct fields *fields,
+                           bccn_message *message)
+{
+    const unsigned char *body = memchr(datagram, ']', (size_t)(end - datagram));
     body = body ? body + 1 : end;
-    const unsigned char *bar = memchr(body, '|', (size_t)(end - body));
-    if (!bar || (size_t)(bar - body) >= sizeof fields->body)
-        return 0;
-    at = memcpy(fields->body, body, (size_t)(bar - body));
-    at[bar - body] = 0;
-    const char *src = strsep(&at, ":"), *seq = strsep(&at, ":");
-    if (!at)
-        return 0;
-    message->src = src;
-    message->seq = strtoull(seq, NULL, 10);
-    message->channel = at;
+    const unsigned char *bar = memchr(body, '|', (size_t)(end - body)), *src, *seq;
+    uint64_t number;
+    if (!bar || (size_t)(bar - body) >= sizeof fields->body || !(src = memchr(body, ':', (size_t)(bar - body)))
+        || !(seq = read_number(src + 1, bar, &number)) || *seq != ':' || memchr(seq + 1, ':', (size_t)(bar - seq - 1)))
+        return;
+    char *text = memcpy(fields->body, body, (size_t)(bar - body));
+    text[src - body] = text[bar - body] = 0;
+    message->src = text;
+    message->seq = number;
+    message->channel = text + (seq + 1 - body);
     message->payload = bar + 1;
     message->size = (size_t)(end - bar - 1);
-    return 0;
+}
+
+/* Take a MSG or a RECV with this head apart without changing it. */
+static inline void parse(const unsigned char *packet, size_t size, const struct head *head, struct fields *fields,
+                         bccn_message *message)
+{
+    const unsigned char *nul = head->nul, *end = packet + size;
+    *message = (bccn_message){ .channel = (const char *)packet + 4, .payload = end };
+    if (*packet == 'M') {
+        message->payload = nul + 1;
+        message->size = (size_t)(end - nul - 1);
+        return;
+    }
+    char *text = memcpy(fields->head, packet + 5, (size_t)(nul - packet) - 4);
+    text[head->peer - packet - 5] = text[head->time - packet - 5] = text[head->verdict - packet - 5] = 0;
+    message->channel = "";
+    message->peer = text;
+    message->time_ns = head->time_ns;
+    message->verdict = text + (head->time + 1 - packet - 5);
+    message->interface = head->interface ? text + (head->verdict + 1 - packet - 5) : NULL;
+    message->datagram = nul + 1;
+    message->datagram_size = (size_t)(end - nul - 1);
+    parse_datagram(nul + 1, end, fields, message);
+}
+
+/* Take a packet that was handled before apart. */
+static inline void parse_again(const bccn_bus *bus, const unsigned char *packet, size_t size, struct fields *fields,
+                               bccn_message *message)
+{
+    struct head head;
+    const struct head *known = packet == bus->headed ? &bus->head : &head;
+    if (known == &head)
+        is_message(packet, size, &head);
+    parse(packet, size, known, fields, message);
 }
 
 /* Whether a message is a reply to our requests. 1: to the last one; 0: no; -1: no, and the program shall not see it. */
@@ -612,12 +676,15 @@ static int handle(bccn_bus *bus, const unsigned char *packet, size_t size)
 {
     struct fields fields;
     bccn_message message;
-    if (size && !*packet)
-        return alien(bus);
+    bus->headed = NULL;
     if (begins(packet, size, "CMSG "))
-        return begins(packet, size, "CMSG dropped") ? 1 : control(bus, packet, size);
-    if ((!bus->requests && !bus->overhears) || parse(bus, packet, size, &fields, &message) < 0)
-        return 1; /* bccn_receive reports what is wrong with it, in its turn */
+        return size > 12 && !memcmp(packet, "CMSG dropped", 13) ? 1 : control(bus, packet, size);
+    if (!is_message(packet, size, &bus->head))
+        return alien(bus);
+    bus->headed = packet;
+    if (!bus->requests && !bus->overhears)
+        return 1;
+    parse(packet, size, &bus->head, &fields, &message);
     int replies = is_reply(bus, &message);
     return replies > 0 ? keep_reply(bus, packet, size) : replies == 0 && !is_unwanted(bus, &message);
 }
@@ -627,26 +694,34 @@ static int handle_again(bccn_bus *bus, const unsigned char *packet, size_t size)
 {
     struct fields fields;
     bccn_message message;
-    if (size && !*packet)
+    if (!*packet)
         return 0;
-    if (begins(packet, size, "CMSG ") || parse(bus, packet, size, &fields, &message) < 0)
+    if (begins(packet, size, "CMSG "))
         return 1;
+    parse_again(bus, packet, size, &fields, &message);
     return !is_unwanted(bus, &message);
 }
 
-/* Handle all parts of a packet with `one`. A NUL replaces the first byte of those that are done. */
-static int handle_parts(bccn_bus *bus, struct packet *packet, int (*one)(bccn_bus *, const unsigned char *, size_t))
+/* Handle all parts of a packet with `one`. A NUL replaces the first byte of those that are done. One that cannot be
+ * read ends the packet: what is behind it is no better. */
+static inline int handle_parts(bccn_bus *bus, struct packet *packet,
+                               int (*one)(bccn_bus *, const unsigned char *, size_t))
 {
     size_t start = packet->at, size;
     int failed = 0, waits = 0;
     while (packet->at < packet->size) {
+        size_t at = packet->at;
         unsigned char *part = next_part(packet, &size);
-        int code = part ? one(bus, part, size) : 1;
-        if (code > 0)
+        int code = part ? one(bus, part, size) : alien(bus);
+        if (code == BCCN_E_PROTOCOL) {
+            packet->size = at;
+            failed = code;
+        } else if (code > 0) {
             waits = 1;
-        else
+        } else {
             *part = 0;
-        failed = failed ? failed : code < 0 ? code : 0;
+            failed = failed ? failed : code;
+        }
     }
     packet->at = waits ? start : packet->size;
     return failed;
@@ -661,7 +736,9 @@ static int leave(bccn_bus *bus, int code)
     if (bus->epoll < 0)
         return code;
     const struct packet *first = bus->received.first;
-    int64_t ring_at = bus->fd < 0 ? bus->retry_at : NEVER;
+    int64_t ring_at = bus->ready ? NEVER : bus->fd < 0 ? bus->retry_at : bus->greeting_until;
+    if (bus->fd >= 0 && !bus->ready && !bus->greeting)
+        ring_at = now_ms(CLOCK_MONOTONIC) + GREETING_PAUSE;
     if (first && (first->at < first->size || first->next))
         ring_at = 0;
     if (ring_at != bus->ring_at) {
@@ -697,6 +774,7 @@ static void let_go(bccn_bus *bus)
         epoll_ctl(bus->epoll, EPOLL_CTL_DEL, bus->fd, NULL);
     close(bus->fd);
     bus->fd = -1;
+    bus->ready = 0;
     bus->name[0] = 0;
     bus->pack_limit = 0;
     bus->asking = UNSAID;
@@ -719,14 +797,22 @@ static void put_off(bccn_bus *bus)
 static int lose(bccn_bus *bus, const char *reason)
 {
     uint64_t doubt = bus->published - bus->confirmed;
+    int was_ready = bus->ready;
     let_go(bus);
     bus->confirmed = bus->published;
     bus->in_doubt += doubt;
     if (bus->options.reconnect) /* a daemon may close each connection at once */
         put_off(bus);
-    if (!bus->greeting)
+    if (was_ready)
         notify(bus, BCCN_NOTICE_DISCONNECTED, 0, doubt, "%s", reason);
     return fail(bus, BCCN_E_UNAVAILABLE, "%s", reason);
+}
+
+/* A packet of the connection cannot be read. */
+static int lose_alien(bccn_bus *bus)
+{
+    lose(bus, bccn_strerror(BCCN_E_PROTOCOL));
+    return BCCN_E_PROTOCOL; /* its text is that of the notice */
 }
 
 /* Receive a packet; with `wait`, block until there is one. 1: a packet; 0: none; or a code. */
@@ -747,7 +833,7 @@ static int read_packet(bccn_bus *bus, int wait)
     if (size == 0)
         return lose(bus, "the daemon went away");
     if (size > PACKET_LIMIT)
-        return alien(bus);
+        return lose_alien(bus);
     int packed = begins(packet->bytes, (size_t)size, "PACK ");
     *packet = (struct packet){ .size = (size_t)size, .at = packed ? 5 : 0, .packed = packed };
     int failed = handle_parts(bus, packet, handle);
@@ -758,6 +844,8 @@ static int read_packet(bccn_bus *bus, int wait)
         append(&bus->received, cut ? cut : packet);
         bus->spare = NULL;
     }
+    if (failed == BCCN_E_PROTOCOL)
+        return lose_alien(bus);
     return failed ? failed : 1;
 }
 
@@ -813,7 +901,7 @@ static int post(bccn_bus *bus, int64_t deadline, const char *format, ...)
 static int take_back(bccn_bus *bus, int64_t deadline)
 {
     int code = 0;
-    for (struct withdrawal *at = bus->withdrawn, *next; at && code == 0; at = next) {
+    for (struct withdrawal *at = bus->ready ? bus->withdrawn : NULL, *next; at && code == 0; at = next) {
         next = at->next;
         if (at->ping)
             continue;
@@ -825,10 +913,10 @@ static int take_back(bccn_bus *bus, int64_t deadline)
     return code;
 }
 
-/* Wait until the daemon has processed all that was sent on this connection. */
-static int await(bccn_bus *bus, int64_t deadline)
+/* Wait for the pong to the last ping. */
+static int await_pong(bccn_bus *bus, int64_t deadline)
 {
-    int code = post(bus, deadline, "CMSG ping%c%llu", 0, (unsigned long long)++bus->asked);
+    int code = 0;
     for (unsigned turn = 1; code >= 0 && bus->answered != bus->asked; turn++) {
         if (bus->received.size > OVERFLOW_LIMIT)
             return full(bus);
@@ -836,28 +924,42 @@ static int await(bccn_bus *bus, int64_t deadline)
         if (code == 0 ? poll_until(bus->fd, POLLIN, deadline) == 0 : code > 0 && is_spent(turn, deadline))
             code = fail(bus, BCCN_E_TIMEOUT, "the daemon does not answer");
     }
-    if (code < 0)
-        return code;
-    bus->confirmed = bus->published;
-    return 0;
+    return code < 0 ? code : 0;
 }
 
-/* Send the settings and subscriptions to a new connection. */
-static int greet(bccn_bus *bus)
+/* Wait until the daemon has processed all that was sent on this connection. */
+static int await(bccn_bus *bus, int64_t deadline)
 {
-    int64_t deadline = deadline_in(bus->options.timeout);
+    int code = post(bus, deadline, "CMSG ping%c%llu", 0, (unsigned long long)++bus->asked);
+    if (code == 0 && (code = await_pong(bus, deadline)) == 0)
+        bus->confirmed = bus->published;
+    return code;
+}
+
+/* Send the next setting or subscription to a new connection. */
+static int greet_on(bccn_bus *bus, int64_t deadline)
+{
+    size_t slot = bus->greeted - SETTINGS;
+    if (bus->greeted >= SETTINGS)
+        return bus->subscriptions[slot].pattern ? post(bus, deadline, "SUB %s", bus->subscriptions[slot].pattern) : 0;
+    const struct setting *setting = &bus->settings[bus->greeted];
+    return setting->wanted ? post(bus, deadline, "CMSG %s%c%s", setting_keys[bus->greeted], 0, setting->value) : 0;
+}
+
+/* Send what is left of the greeting of a new connection, and wait for the answer to it. BCCN_E_TIMEOUT: it is not
+ * complete at the deadline. */
+static int greet(bccn_bus *bus, int64_t deadline)
+{
     int code = 0;
-    bus->complaint.count = 0;
-    for (int i = 0; i < SETTINGS && !code; i++)
-        if (bus->settings[i].wanted)
-            code = post(bus, deadline, "CMSG %s%c%s", setting_keys[i], 0, bus->settings[i].value);
-    for (size_t i = 0; i < bus->slots && !code; i++)
-        if (bus->subscriptions[i].pattern)
-            code = post(bus, deadline, "SUB %s", bus->subscriptions[i].pattern);
-    if (!code)
-        code = await(bus, deadline);
+    while (bus->greeted < SETTINGS + bus->slots && (code = greet_on(bus, deadline)) == 0)
+        bus->greeted++;
+    if (code == 0 && !bus->greeting
+        && (code = post(bus, deadline, "CMSG ping%c%llu", 0, (unsigned long long)bus->asked + 1)) == 0)
+        bus->greeting = ++bus->asked;
+    if (code == 0)
+        code = await_pong(bus, deadline);
     if (code || !bus->complaint.count)
-        return code == BCCN_E_TIMEOUT ? BCCN_E_UNAVAILABLE : code;
+        return code;
     if (!bus->was_connected)
         return complain(bus, &bus->complaint);
     if (bus->complaint.code == BCCN_E_NAME_TAKEN) /* our old connection may hold the name a little longer */
@@ -865,7 +967,7 @@ static int greet(bccn_bus *bus)
     return 0; /* a notice has reported it */
 }
 
-static int connect_once(bccn_bus *bus)
+static int connect_once(bccn_bus *bus, int64_t deadline)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     char own[sizeof address.sun_path];
@@ -884,9 +986,9 @@ static int connect_once(bccn_bus *bus)
 
     /* SO_SNDTIMEO bounds connect(2), which waits while the backlog of the listener is full; send(2) never waits here.
      * SO_RCVTIMEO, however long, makes every signal end recv(2) (signal(7)). */
-    int timeout = bus->options.timeout;
-    struct timeval patience = { timeout < 0 ? 0 : timeout / 1000, timeout < 0 ? 0 : timeout % 1000 * 1000 };
-    patience.tv_usec += timeout == 0; /* zero would be for ever */
+    int64_t left = deadline == NEVER ? 0 : deadline - now_ms(CLOCK_MONOTONIC);
+    struct timeval patience = { left > 0 ? left / 1000 : 0, left > 0 ? left % 1000 * 1000 : 0 };
+    patience.tv_usec += deadline != NEVER && left <= 0; /* zero would be for ever */
     struct timeval long_wait = { 3600, 0 };
     bus->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     /* In a program that was started without stdout, what it prints must not go to the bus as packets. */
@@ -908,20 +1010,41 @@ static int connect_once(bccn_bus *bus)
     return fail(bus, BCCN_E_UNAVAILABLE, "no daemon at %s: %s", path, strerror(error));
 }
 
-/* Connect and greet once. */
-static int attempt(bccn_bus *bus)
+/* Whether a broken connection stays broken. */
+static int is_over(const bccn_bus *bus)
 {
-    bus->greeting = 1;
-    int code = connect_once(bus);
-    if (code == 0 && (code = greet(bus)) < 0)
-        let_go(bus);
-    bus->greeting = 0;
+    return bus->was_connected && !bus->options.reconnect && bus->fd < 0;
+}
+
+/* Connect and greet once, or go on with that, until `deadline`. 0: the connection is ready; BCCN_E_UNAVAILABLE: it is
+ * not, or, if there is a socket, not yet. */
+static int attempt(bccn_bus *bus, int64_t deadline)
+{
+    int code = 0;
+    if (is_over(bus))
+        return fail(bus, BCCN_E_UNAVAILABLE, "the connection to the daemon is gone");
+    if (bus->fd < 0) {
+        bus->tried_at = now_ms(CLOCK_MONOTONIC);
+        bus->greeting_until = deadline_in(bus->options.timeout);
+        bus->greeted = 0;
+        bus->greeting = bus->complaint.count = 0;
+    }
+    if (bus->opening || deadline > bus->greeting_until)
+        deadline = bus->greeting_until;
+    if (bus->fd < 0 && (code = connect_once(bus, deadline)) == 0)
+        watch(bus, bus->fd);
+    if (code == 0 && (code = greet(bus, deadline)) == BCCN_E_TIMEOUT) {
+        code = BCCN_E_UNAVAILABLE;
+        if (!is_past(bus->greeting_until))
+            return code;
+    }
     if (code < 0) {
+        let_go(bus);
         put_off(bus);
         bus->backoff = bus->backoff * 2 < BACKOFF_LIMIT ? bus->backoff * 2 : BACKOFF_LIMIT;
         return code;
     }
-    watch(bus, bus->fd);
+    bus->ready = 1;
     if (bus->was_connected)
         notify(bus, BCCN_NOTICE_RECONNECTED, 0, 0, "connected to the daemon again");
     bus->was_connected = 1;
@@ -930,27 +1053,31 @@ static int attempt(bccn_bus *bus)
     return 0;
 }
 
-/* Whether a broken connection stays broken. */
-static int is_over(const bccn_bus *bus)
+/* Wait until it is time to connect, or for the deadline. At that there is one more attempt, unless the last one was a
+ * moment ago: a daemon that is back is found by calls with a timeout shorter than the pause. */
+static int await_turn(bccn_bus *bus, int64_t deadline)
 {
-    return bus->was_connected && !bus->options.reconnect && bus->fd < 0;
+    int64_t until = bus->retry_at < deadline ? bus->retry_at : deadline;
+    while (!is_past(until))
+        poll_until(-1, 0, until);
+    if (is_past(bus->retry_at) || is_past(bus->tried_at + BACKOFF_FIRST))
+        return 0;
+    return fail(bus, BCCN_E_UNAVAILABLE, "the daemon went away, and is not back yet");
 }
 
 /* Connect if there is no connection; try until `deadline`. */
 static int ensure(bccn_bus *bus, int64_t deadline)
 {
-    while (bus->fd < 0) {
-        if (is_over(bus))
-            return fail(bus, BCCN_E_UNAVAILABLE, "the connection to the daemon is gone");
-        int code = fail(bus, BCCN_E_UNAVAILABLE, "the daemon went away, and is not back yet");
-        if (is_past(bus->retry_at))
-            code = attempt(bus);
-        if (code < 0 && (code != BCCN_E_UNAVAILABLE || bus->retry_at > deadline))
-            return code;
-        if (code < 0)
-            poll_until(-1, 0, bus->retry_at);
+    int code = 0;
+    while (!bus->ready && code == 0) {
+        if (bus->fd < 0 && !is_over(bus))
+            code = await_turn(bus, deadline);
+        if (code == 0)
+            code = attempt(bus, deadline);
+        if (code == BCCN_E_UNAVAILABLE && !is_over(bus) && !is_past(deadline))
+            code = 0;
     }
-    return 0;
+    return code;
 }
 
 /* Receive a packet, or connect again when that is due. 1: something happened; 0: the deadline has come; or a code.
@@ -958,28 +1085,32 @@ static int ensure(bccn_bus *bus, int64_t deadline)
 static int read_until(bccn_bus *bus, int64_t deadline, unsigned turn)
 {
     size_t before = bus->received.size;
+    int code = 0;
     if (is_spent(turn, deadline))
         return 0;
-    if (bus->withdrawn && take_back(bus, 0) < 0 && bus->received.size != before)
+    if (bus->withdrawn)
+        take_back(bus, 0);
+    if (!bus->ready)
+        code = bus->fd >= 0 || is_past(bus->retry_at) ? attempt(bus, 0) : BCCN_E_UNAVAILABLE;
+    if (bus->received.size != before)
         return 1;
-    int code = bus->fd < 0 && is_past(bus->retry_at) ? ensure(bus, 0) : 0;
-    if (code == 0 && bus->fd >= 0 && (code = read_packet(bus, deadline == NEVER)) == BCCN_E_UNAVAILABLE)
+    if (code == 0 && (code = read_packet(bus, deadline == NEVER)) == BCCN_E_UNAVAILABLE)
         return is_over(bus) ? code : 1; /* the next turn connects again */
     if (code != 0 && (code != BCCN_E_UNAVAILABLE || is_over(bus)))
         return code;
     if (is_past(deadline))
         return 0;
-    int retries = bus->fd < 0 && bus->retry_at < deadline;
-    if (poll_until(bus->fd, POLLIN, retries ? bus->retry_at : deadline) < 0)
+    int64_t due = bus->ready ? NEVER : bus->fd < 0 ? bus->retry_at : bus->greeting_until;
+    short events = bus->ready || bus->greeting ? POLLIN : POLLIN | POLLOUT;
+    if (poll_until(bus->fd, events, due < deadline ? due : deadline) < 0)
         return fail(bus, BCCN_E_INTERRUPTED, "a signal came while waiting");
     return 1;
 }
 
 /* Send a packet (0 bytes: none) that holds so many messages, over reconnections and a full socket. With `asking`, wait
  * until the daemon has processed it. */
-static int transmit(bccn_bus *bus, const void *packet, size_t size, unsigned messages, int asking)
+static int transmit(bccn_bus *bus, int64_t deadline, const void *packet, size_t size, unsigned messages, int asking)
 {
-    int64_t deadline = deadline_in(bus->options.timeout);
     bus->asking = UNSAID;
     for (;;) {
         int code = ensure(bus, deadline);
@@ -1015,9 +1146,9 @@ static void begin(bccn_bus *bus)
     if (bus->alive)
         *bus->alive = 1;
     bus->fd = bus->epoll = bus->timer = -1;
-    bus->was_connected = bus->batching = 0;
+    bus->was_connected = bus->batching = bus->ready = 0;
     bus->backoff = BACKOFF_FIRST;
-    bus->retry_at = bus->glance_at = 0;
+    bus->retry_at = bus->tried_at = bus->glance_at = 0;
     bus->published = bus->confirmed = bus->in_doubt = bus->lost = bus->all_lost = 0;
     bus->complaint.count = bus->rejection.count = 0;
     bus->out_size = 5;
@@ -1129,7 +1260,11 @@ int bccn_open(bccn_bus **made, const char *path, const bccn_options *options)
         code = set_up(bus, &bus->options);
     if (code == 0)
         code = keep(bus, bus->address, sizeof bus->address, path);
-    return code < 0 ? code : ensure(bus, deadline_in(bus->options.wait));
+    bus->opening = 1; /* the greeting has its own time */
+    if (code == 0)
+        code = ensure(bus, deadline_in(bus->options.wait));
+    bus->opening = 0;
+    return code;
 }
 
 void bccn_close(bccn_bus *bus)
@@ -1166,18 +1301,18 @@ const char *bccn_name(bccn_bus *bus)
     if (enter(bus) < 0)
         return "";
     leave(bus, ensure(bus, deadline_in(bus->options.timeout)));
-    return bus->name;
+    return bus->ready ? bus->name : "";
 }
 
 /* --- publishing --- */
 
 /* Send the gathered messages. On failure they stay gathered, unless they can never be sent. */
-static int flush(bccn_bus *bus)
+static int flush(bccn_bus *bus, int64_t deadline)
 {
     if (!bus->gathered)
         return 0;
-    int alone = bus->gathered == 1, code = transmit(bus, bus->out + (alone ? 9 : 0), bus->out_size - (alone ? 9 : 0),
-                                                    bus->gathered, 0);
+    size_t head = bus->gathered == 1 ? 9 : 0; /* one goes alone */
+    int code = transmit(bus, deadline, bus->out + head, bus->out_size - head, bus->gathered, 0);
     if (code == 0 || code == BCCN_E_TOO_LARGE) {
         bus->gathered = 0;
         bus->out_size = 5;
@@ -1192,7 +1327,7 @@ static void glance(bccn_bus *bus)
     if (now < bus->glance_at)
         return;
     bus->glance_at = now + GLANCE_INTERVAL;
-    for (int i = 0; i < TURN_LIMIT && bus->fd >= 0 && bus->received.size < GLANCE_LIMIT; i++)
+    for (int i = 0; i < TURN_LIMIT && bus->ready && bus->received.size < GLANCE_LIMIT; i++)
         if (read_packet(bus, 0) <= 0)
             break;
     leave(bus, 0);
@@ -1215,7 +1350,7 @@ static inline int hand_over(bccn_bus *bus, size_t size)
     unsigned char *packet = bus->out + bus->out_size + 4;
     int code = 0;
     if (bus->gathered && !fits_pack(bus, size)) {
-        if ((code = flush(bus)) < 0)
+        if ((code = flush(bus, deadline_in(bus->options.timeout))) < 0)
             return leave(bus, code);
         packet = memmove(bus->out + bus->out_size + 4, packet, size);
     }
@@ -1226,45 +1361,65 @@ static inline int hand_over(bccn_bus *bus, size_t size)
         bus->gathered++;
         return 0;
     }
-    if (bus->fd >= 0 && send(bus->fd, packet, size, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+    if (bus->ready && send(bus->fd, packet, size, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
         bus->published++;
-    else if ((code = transmit(bus, packet, size, 1, 0)) < 0)
+    else if ((code = transmit(bus, deadline_in(bus->options.timeout), packet, size, 1, 0)) < 0)
         return leave(bus, code);
     glance(bus);
     return 0;
 }
 
-/* Publish MSG <sign><channel> NUL <head><payload>. The packet is copied behind the gathered ones before anything is
- * read, since the arguments may lie in a message that the caller holds. */
-static inline int publish(bccn_bus *bus, const char *sign, const char *channel, const void *head, size_t head_size,
-                   const void *payload, size_t size)
+/* Write MSG <channel> NUL behind the gathered packets; with a `!` if it is directed. Where the payload of `size` bytes
+ * goes, or NULL: that would be too large. Everything is copied there before anything is read, since the arguments may
+ * lie in a message that the caller holds. */
+static inline unsigned char *begin_msg(bccn_bus *bus, int directed, const char *channel, size_t size)
+{
+    size_t named = strlen(channel) + 1;
+    unsigned char *at = bus->out + bus->out_size + 4;
+    if (size > PACKET_LIMIT || named > PACKET_LIMIT - 5 || 4 + (size_t)directed + named + size > PACKET_LIMIT) {
+        fail(bus, BCCN_E_TOO_LARGE, "MSG %s%.64s: %zu bytes, too many to send", directed ? "!" : "", channel, size);
+        return NULL;
+    }
+    memcpy(at, "MSG !", 5);
+    memcpy(at + 4 + directed, channel, named);
+    return at + 4 + directed + named;
+}
+
+/* Hand over the packet whose last byte is before `end`. */
+static inline int end_msg(bccn_bus *bus, const unsigned char *end)
+{
+    return hand_over(bus, (size_t)(end - bus->out) - bus->out_size - 4);
+}
+
+static inline int publish(bccn_bus *bus, int directed, const char *channel, const void *payload, size_t size)
 {
     if (enter(bus) < 0)
         return BCCN_E_CLOSED;
-    size_t named = strlen(channel) + 1, whole = 4 + strlen(sign) + named + head_size;
-    if (size > PACKET_LIMIT || whole > PACKET_LIMIT - size)
-        return fail(bus, BCCN_E_TOO_LARGE, "MSG %s%.64s: %zu bytes, too many to send", sign, channel, size);
-    unsigned char *at = put(bus->out + bus->out_size + 4, "MSG ", 4);
-    at = put(at, sign, strlen(sign));
-    at = put(at, channel, named);
-    at = put(at, head, head_size);
-    put(at, payload, size);
-    return hand_over(bus, whole + size);
+    unsigned char *at = begin_msg(bus, directed, channel, size);
+    return at ? end_msg(bus, put(at, payload, size)) : BCCN_E_TOO_LARGE;
 }
 
 int bccn_publish(bccn_bus *bus, const char *channel, const void *payload, size_t size)
 {
-    return publish(bus, "", channel, NULL, 0, payload, size);
+    return publish(bus, 0, channel, payload, size);
 }
 
 int bccn_publish_all(bccn_bus *bus, const void *payload, size_t size)
 {
-    return publish(bus, "!", "", NULL, 0, payload, size);
+    return publish(bus, 0, "!", payload, size);
 }
 
 int bccn_publish_to(bccn_bus *bus, const char *target, const void *payload, size_t size)
 {
-    return publish(bus, "!", target, NULL, 0, payload, size);
+    return publish(bus, 1, target, payload, size);
+}
+
+/* Publish a request or a reply: `line` is its first one. */
+static int publish_exchange(bccn_bus *bus, int directed, const char *channel, const void *line, size_t line_size,
+                            const void *payload, size_t size)
+{
+    unsigned char *at = begin_msg(bus, directed, channel, size > PACKET_LIMIT ? size : line_size + size);
+    return at ? end_msg(bus, put(put(at, line, line_size), payload, size)) : BCCN_E_TOO_LARGE;
 }
 
 int bccn_send_datagram(bccn_bus *bus, const void *datagram, size_t size)
@@ -1293,7 +1448,7 @@ int bccn_batch_end(bccn_bus *bus)
     if (enter(bus) < 0)
         return BCCN_E_CLOSED;
     bus->batching = 0;
-    int code = flush(bus);
+    int code = flush(bus, deadline_in(bus->options.timeout));
     glance(bus);
     return leave(bus, code);
 }
@@ -1313,10 +1468,11 @@ static int ask(bccn_bus *bus, const char *awaited, const char *format, ...)
     bus->answer = NULL;
     if (size >= REQUEST_LIMIT)
         return fail(bus, BCCN_E_TOO_LARGE, "%.64s...: %d bytes, at most %d", packet, size, REQUEST_LIMIT - 1);
-    int code = flush(bus);
+    int64_t deadline = deadline_in(bus->options.timeout);
+    int code = flush(bus, deadline);
     bus->awaited = awaited;
     if (code == 0)
-        code = transmit(bus, packet, (size_t)size, 0, 1);
+        code = transmit(bus, deadline, packet, (size_t)size, 0, 1);
     bus->awaited = NULL;
     return code == 0 && bus->complaint.count ? complain(bus, &bus->complaint) : code;
 }
@@ -1623,10 +1779,11 @@ static int unsubscribe(bccn_bus *bus, const char *pattern, const void *const *us
     struct withdrawal *made = new_withdrawal(pattern);
     bus->asking = UNSAID;
     int code = ask(bus, NULL, "UNSUB %s", slot->pattern);
+    int is_said = bus->fd >= 0 && (bus->ready || bus->greeted > SETTINGS + (size_t)(slot - bus->subscriptions));
     free(slot->pattern);
     *slot = (struct subscription){ .pattern = NULL };
     bus->patterns--;
-    if (made && code < 0 && bus->asking == UNSAID && bus->fd >= 0)
+    if (made && code < 0 && bus->asking == UNSAID && is_said)
         withdraw(bus, made, newest(&bus->received));
     else
         free(made);
@@ -1689,7 +1846,7 @@ int bccn_reply(bccn_bus *bus, const bccn_message *request, const void *payload, 
         return BCCN_E_CLOSED;
     if (!bccn_question(request, &asked) || !can_reply(request))
         return fail(bus, BCCN_E_INVALID, "not a request with a known sender (which needs the format full)");
-    return publish(bus, "!", request->src, request->payload, request->size - asked, payload, size);
+    return publish_exchange(bus, 1, request->src, request->payload, request->size - asked, payload, size);
 }
 
 /* --- receiving --- */
@@ -1702,14 +1859,14 @@ static int next_message(bccn_bus *bus)
     while (code == 0 && (packet = front(bus, &bus->received))) {
         size_t size, at = packet->at;
         const unsigned char *part = next_part(packet, &size);
-        if (!part)
-            code = alien(bus);
-        else if (size && !*part) /* handled when it arrived */
+        if (!*part) /* handled when it arrived */
             continue;
-        else if (begins(part, size, "CMSG "))
+        if (*part == 'C') {
             code = control(bus, part, size);
-        else if ((code = parse(bus, part, size, &bus->fields, &bus->message)) == 0)
+        } else {
+            parse_again(bus, part, size, &bus->fields, &bus->message);
             code = 1;
+        }
         bus->message_at = at;
     }
     if (code > 0) {
@@ -1748,11 +1905,20 @@ static int stop(bccn_bus *bus, int code)
     return *bus->text ? code : fail(bus, code, "a callback stopped: %s", bccn_strerror(code));
 }
 
+/* Whether a tap shows a datagram that was not delivered: it came for no subscription. */
+static int is_rejected(const bccn_message *message)
+{
+    const char *verdict = message->verdict;
+    return verdict && strcmp(verdict, "ok") && strcmp(verdict, "repaired") && strcmp(verdict, "retained");
+}
+
 /* Call those callbacks of the message that have not had it. 1: bccn_receive returns it, too; 0: not; or a code. */
 static int deliver(bccn_bus *bus)
 {
     const char *channel = bus->message.channel;
     int code = 0;
+    if (bus->options.tap && is_rejected(&bus->message))
+        return 1;
     if (!bus->passed)
         bus->called = bus->wanted = 0;
     bus->delivering = 1;
@@ -1905,10 +2071,10 @@ static int next_reply(bccn_bus *bus, int64_t deadline)
     }
     size_t size, head = strlen(bus->token) + 1;
     const unsigned char *part = next_part(packet, &size);
-    int code = parse(bus, part, size, &bus->reply_fields, &bus->reply);
+    parse_again(bus, part, size, &bus->reply_fields, &bus->reply);
     bus->reply.payload = (const char *)bus->reply.payload + head;
     bus->reply.size -= head;
-    return code < 0 ? code : 1;
+    return 1;
 }
 
 /* Publish a request, and find out whether the daemon took it and whether anybody on this host listens. */
@@ -1929,7 +2095,7 @@ static int publish_request(bccn_bus *bus, const char *channel, const void *quest
     int head_size = snprintf(head, sizeof head, "%s\n", bus->token);
     struct complaint before = bus->rejection;
     bus->rejection.count = 0;
-    code = publish(bus, "", channel, head, (size_t)head_size, question, size);
+    code = publish_exchange(bus, 0, channel, head, (size_t)head_size, question, size);
     if (code == 0)
         code = ask(bus, "listeners", "CMSG listeners%c%s", 0, channel);
     if (bus->rejection.count)
@@ -1957,8 +2123,11 @@ int bccn_request_many(bccn_bus *bus, const char *channel, const void *question, 
     int64_t deadline = deadline_in(timeout);
     if (enter(bus) < 0)
         return BCCN_E_CLOSED;
+    int64_t until = deadline_in(bus->options.timeout);
     bus->wanted_replies = count > 0 ? count : -1;
-    int code = publish_request(bus, channel, question, size);
+    int code = ensure(bus, deadline < until ? deadline : until);
+    if (code == 0)
+        code = publish_request(bus, channel, question, size);
     bus->questions = 0;
     bus->replies_until = deadline;
     if (code < 0)

@@ -22,6 +22,8 @@
  * - Structs get new members only at their end, enums new values: ignore codes and kinds that you do not know.
  *
  * bccn(3) and the pages that it names say more.
+ *
+ * SPDX-License-Identifier: MIT
  */
 #ifndef BCCN_H
 #define BCCN_H
@@ -49,7 +51,7 @@ typedef enum {
     BCCN_E_UNCONFIRMED = -4,  /* the daemon went away: messages may not have been published */
     BCCN_E_TIMEOUT = -5,      /* the daemon does not answer or takes no more, or no reply came */
     BCCN_E_BACKLOG = -6,      /* too many messages wait for this program: receive them before asking more */
-    BCCN_E_PROTOCOL = -7,     /* the daemon sent a packet that is not of this protocol */
+    BCCN_E_PROTOCOL = -7,     /* the daemon sent a packet that is not of this protocol: the connection has ended */
     BCCN_E_INTERRUPTED = -8,  /* a signal handler ran while this program waited to receive */
     BCCN_E_NOBODY = -9,       /* nobody listens to this request */
     BCCN_E_CLOSED = -10,      /* the bus is closed */
@@ -124,7 +126,7 @@ typedef struct {
     size_t queue_bytes;              /* what may wait in the daemon; 0: as its settings say */
     unsigned queue_packets;
     bccn_policy queue_policy;        /* what happens when no more may wait */
-    bccn_format format;              /* BCCN_FORMAT_FULL: messages have src, seq, peer, time, verdict and datagram */
+    bccn_format format;              /* BCCN_FORMAT_FULL: messages have src, seq, peer, time_ns, verdict and datagram */
     bccn_tap tap;                    /* every datagram of the segment is received, too; needs the right to tap */
     int pack;                        /* 1: several messages share a packet, both ways: bursts are many times faster */
     int echo;                        /* 0: own messages that match are not received */
@@ -228,7 +230,8 @@ int bccn_matches(const char *pattern, const char *channel, char separator);
 
 /* Wait for the next message that is not for callbacks alone, and call the callbacks meanwhile. 1: a message; 0: none in
  * time; or a code: BCCN_E_INTERRUPTED after a signal handler, and what a callback ended it with. While the daemon is
- * away the call waits and does not fail. */
+ * away the call waits and does not fail. It connects again within its timeout; what is left of that, the next call
+ * does. */
 int bccn_receive(bccn_bus *bus, const bccn_message **message, int timeout);
 
 /* Call the callbacks of all messages that wait here, and return how many messages that were, without waiting. A message

@@ -12,6 +12,8 @@
 //   delivered comes with the next call. That of on_notice leaves the call of the bus during which the notice came.
 // - A callback is freed when its Subscription is closed, or with the bus. It may close its subscription, and its bus.
 // - One thread at a time uses a Bus. Moving it moves its subscriptions along.
+//
+// SPDX-License-Identifier: MIT
 #ifndef BCCN_HPP
 #define BCCN_HPP
 
@@ -136,7 +138,7 @@ struct Options {
     bool echo = true;              // own messages that match are received
     char separator = '/';          // or '.'
     Queue queue;                   // what may wait in the daemon
-    Tap tap = Tap::off;            // every datagram of the segment is received, too
+    Tap tap = Tap::off;            // every datagram of the segment is received, too; no callback gets rejected ones
     bool reconnect = true;
     Milliseconds timeout{5000};    // that a call waits for the daemon
     Milliseconds wait{0};          // that the constructor keeps trying
@@ -186,22 +188,27 @@ struct Message {
     std::string interface; // that a datagram came by, with Tap::interface
 
     Message() = default;
-    explicit Message(const MessageView &from) { *this = from; }
+    explicit Message(const MessageView &from)
+        : channel(from.channel), payload(from.payload), lost(from.lost), src(from.src), seq(from.seq), peer(from.peer),
+          time(from.time), verdict(from.verdict), datagram(from.datagram), interface(from.interface)
+    {
+    }
 
+    // Also in the memory that its strings have.
     Message &operator=(const MessageView &from)
     {
-        channel = from.channel;
-        payload = from.payload;
+        keep(channel, from.channel);
+        put(payload, from.payload);
         lost = from.lost;
         seq = from.seq;
         time = from.time;
         if (from.peer.empty() && peer.empty()) // the format plain
             return *this;
-        src = from.src;
-        peer = from.peer;
-        verdict = from.verdict;
-        datagram = from.datagram;
-        interface = from.interface;
+        keep(src, from.src);
+        keep(peer, from.peer);
+        keep(verdict, from.verdict);
+        put(datagram, from.datagram);
+        put(interface, from.interface);
         return *this;
     }
 
@@ -214,6 +221,24 @@ struct Message {
         raw.size = payload.size();
         const void *at = bccn_question(&raw, &size);
         return at ? std::optional<std::string>(std::in_place, static_cast<const char *>(at), size) : std::nullopt;
+    }
+
+private:
+    // What a program receives often comes from few.
+    static void keep(std::string &text, std::string_view from)
+    {
+        if (text != from)
+            put(text, from);
+    }
+    // The general assignment looks at what need not be looked at here, and costs three times as much.
+    static void put(std::string &text, std::string_view from)
+    {
+        if (from.size() > text.size()) {
+            text.assign(from);
+        } else {
+            text.resize(from.size());
+            std::char_traits<char>::copy(text.data(), from.data(), from.size());
+        }
     }
 };
 
@@ -336,6 +361,7 @@ public:
     bccn_bus *bus = nullptr;
     std::function<void(const Notice &)> on_notice;
     Milliseconds timeout{};
+    bool calls_back = false; // there ever was a callback
     std::vector<std::shared_ptr<Entry>> entries;
     std::shared_ptr<Entry> directed; // of listen
     std::exception_ptr thrown;
@@ -463,14 +489,14 @@ public:
     // Without a callback receive returns the messages.
     Subscription subscribe(const std::string &pattern, Callback callback = nullptr)
     {
-        const auto entry = make_entry(pattern);
+        const auto entry = make_entry(pattern, callback != nullptr);
         auto *function = callback ? detail::State::call : nullptr;
         entry->callback = std::move(callback);
         return add(entry, bccn_subscribe(get(), detail::text(pattern), function, entry.get()));
     }
     Subscription subscribe_view(const std::string &pattern, ViewCallback callback)
     {
-        const auto entry = make_entry(pattern);
+        const auto entry = make_entry(pattern, callback != nullptr);
         auto *function = callback ? detail::State::call_view : nullptr;
         entry->view_callback = std::move(callback);
         return add(entry, bccn_subscribe(get(), detail::text(pattern), function, entry.get()));
@@ -478,7 +504,7 @@ public:
     // Messages to all and to this program. Another call replaces the callback.
     void listen(Callback callback = nullptr)
     {
-        const auto entry = make_entry("");
+        const auto entry = make_entry("", callback != nullptr);
         auto *function = callback ? detail::State::call : nullptr;
         entry->callback = std::move(callback);
         const int code = bccn_listen(get(), function, entry.get());
@@ -489,23 +515,22 @@ public:
 
     std::optional<Message> receive(Milliseconds timeout = forever)
     {
-        const auto view = receive_view(timeout);
-        return view ? std::optional<Message>(std::in_place, *view) : std::nullopt;
+        const bccn_message *raw = next(timeout);
+        return raw ? std::optional<Message>(std::in_place, MessageView(*raw)) : std::nullopt;
     }
     // The same, with the memory of a message that is there already: false: none in time.
     bool receive(Message &message, Milliseconds timeout = forever)
     {
-        const auto view = receive_view(timeout);
-        if (view)
-            message = *view;
-        return view.has_value();
+        const bccn_message *raw = next(timeout);
+        if (raw)
+            message = MessageView(*raw);
+        return raw != nullptr;
     }
     // The same, without a copy.
     std::optional<MessageView> receive_view(Milliseconds timeout = forever)
     {
-        const bccn_message *raw = nullptr;
-        const int code = run_callbacks(bccn_receive, &raw, detail::clamped(timeout));
-        return code > 0 ? std::optional<MessageView>(std::in_place, *raw) : std::nullopt;
+        const bccn_message *raw = next(timeout);
+        return raw ? std::optional<MessageView>(std::in_place, *raw) : std::nullopt;
     }
     // Call the callbacks of all that waits, and return how many messages that were.
     int dispatch() { return run_callbacks(bccn_dispatch); }
@@ -549,7 +574,7 @@ public:
     // Reply to each request with what the handler returns. Needs the format full.
     Subscription serve(const std::string &pattern, Handler handler)
     {
-        const auto entry = make_entry(pattern);
+        const auto entry = make_entry(pattern, handler != nullptr);
         auto *function = handler ? detail::State::handle : nullptr;
         entry->handler = std::move(handler);
         return add(entry, bccn_serve(get(), detail::text(pattern), function, entry.get()));
@@ -596,10 +621,16 @@ private:
     // comes, that leaves the next call, since the message would be lost.
     template <class Function, class... Arguments> int run_callbacks(Function function, Arguments... arguments)
     {
-        open();
-        const auto state = state_;
-        const int code = function(state->bus, arguments...);
-        return code > 0 ? code : state->check(code);
+        detail::State &state = open();
+        const auto kept = state.calls_back ? state_ : nullptr;
+        const int code = function(state.bus, arguments...);
+        return code > 0 ? code : state.check(code);
+    }
+    const bccn_message *next(Milliseconds timeout)
+    {
+        const bccn_message *raw = nullptr;
+        run_callbacks(bccn_receive, &raw, detail::clamped(timeout));
+        return raw;
     }
     std::string json(int (*function)(bccn_bus *, const char **))
     {
@@ -607,11 +638,12 @@ private:
         run(function, &text);
         return text;
     }
-    std::shared_ptr<detail::Entry> make_entry(const std::string &pattern)
+    std::shared_ptr<detail::Entry> make_entry(const std::string &pattern, bool calls)
     {
         const auto entry = std::make_shared<detail::Entry>();
         entry->state = &open();
         entry->pattern = pattern;
+        entry->state->calls_back |= calls;
         entry->state->entries.reserve(entry->state->entries.size() + 1); // `add` cannot fail
         return entry;
     }

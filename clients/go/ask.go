@@ -73,6 +73,9 @@ func (c *Client) ask(
 	ctx context.Context, key, value string, granted func(string), prepare func(*query),
 ) (string, error) {
 	packet, err := buildControl(key, value)
+	if ctx == nil {
+		err = errNoContext
+	}
 	if err != nil {
 		return "", err
 	}

@@ -120,6 +120,9 @@ type Client struct {
 // /run/bccnd/bus.sock, $XDG_RUNTIME_DIR/bccnd/bus.sock. The context is that of Open alone. The errors are
 // ErrUnavailable, ErrRefused, or the daemon's answer to the options.
 func Open(ctx context.Context, path string, options Options) (*Client, error) {
+	if ctx == nil {
+		return nil, errNoContext
+	}
 	c := &Client{
 		options:     options.completed(),
 		path:        path,
@@ -255,6 +258,9 @@ func (c *Client) Sources(ctx context.Context) (json.RawMessage, error) { return 
 
 // rows returns the rows of all pages.
 func (c *Client) rows(ctx context.Context, key string) (json.RawMessage, error) {
+	if ctx == nil {
+		return nil, errNoContext
+	}
 	ctx, cancel := c.patience(ctx)
 	defer cancel()
 	all := []json.RawMessage{}

@@ -31,7 +31,8 @@ var (
 	errEnded  = &Error{Code: ErrUnavailable, Text: "the daemon went away, and the client does not reconnect"}
 	errClosed = &Error{Code: ErrClosed, Text: "the client is closed"}
 
-	errOverflow = &Error{Code: ErrBacklog, Text: "too many messages came before its answer"}
+	errNoContext = &Error{Code: ErrInvalid, Text: "the context is nil"}
+	errOverflow  = &Error{Code: ErrBacklog, Text: "too many messages came before its answer"}
 
 	past = time.Unix(1, 0)
 )
@@ -173,7 +174,7 @@ func (c *Client) greet(ctx context.Context, l *link, again bool) error {
 	for i := 0; i < len(packets) && err == nil; i++ {
 		_, err = l.conn.Write(packets[i])
 	}
-	for buffer, left := make([]byte, receiveLimit), len(queries); err == nil && left > 0; {
+	for buffer, left := make([]byte, receiveLimit+1), len(queries); err == nil && left > 0; {
 		err = c.readPacket(l, buffer)
 		c.mu.Lock()
 		if left = len(c.asked); err == nil && c.waiting > overflowLimit {
@@ -284,7 +285,7 @@ func (c *Client) press() (release func()) {
 
 // read reads a link to its end, and returns why it ended.
 func (c *Client) read(l *link) (err error) {
-	for buffer := make([]byte, receiveLimit); err == nil; err = c.readPacket(l, buffer) {
+	for buffer := make([]byte, receiveLimit+1); err == nil; err = c.readPacket(l, buffer) {
 		c.mu.Lock()
 		for !c.isClosed() && c.waiting > readAhead && (c.pressing == 0 || c.waiting > backlogLimit) {
 			c.room.Wait()
@@ -308,6 +309,9 @@ func (c *Client) readPacket(l *link, buffer []byte) error {
 	}
 	if err != nil {
 		return err
+	}
+	if size > receiveLimit {
+		return &Error{Code: ErrProtocol, Text: fmt.Sprintf("the daemon sent more than %d bytes at once", receiveLimit)}
 	}
 	packet := append([]byte(nil), buffer[:size]...)
 	c.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +17,8 @@ const (
 	datagramPrefix = "BCCN"
 	whiteSpace     = " \t\n\v\f\r\x00"
 
-	// In bytes: a length in a PACK; room for a packet of the daemon, of which the longest has 71 kB.
+	// In bytes: a length in a PACK; a packet of the daemon (clients/PROTOCOL.md, "The socket"). Buffers have one byte
+	// more, which shows that a packet is longer.
 	lengthSize   = 4
 	receiveLimit = 128 * 1024
 )
@@ -46,7 +48,7 @@ func (m Message) Retained() bool { return m.Verdict == "retained" }
 
 // isRejected reports whether a tap shows a datagram that was not delivered.
 func (m Message) isRejected() bool {
-	return m.Verdict != "" && m.Verdict != "ok" && m.Verdict != "retained"
+	return !slices.Contains([]string{"", "ok", "repaired", "retained"}, m.Verdict)
 }
 
 // parse reads one packet (not a PACK): a message, or the key and value of a control packet. If the message is on the

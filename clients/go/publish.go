@@ -125,6 +125,9 @@ func (g gate) leave() { <-g }
 
 // transmit sends a packet of so many messages, over reconnections and a full socket.
 func (c *Client) transmit(ctx context.Context, packet []byte, messages uint64) error {
+	if ctx == nil {
+		return errNoContext
+	}
 	if ctx.Err() != nil {
 		return overdue(ctx, ErrTimeout, "not sent: there was no time for it")
 	}

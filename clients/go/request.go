@@ -102,6 +102,10 @@ func (c *Client) RequestMany(
 	ctx context.Context, channel string, payload []byte, count int,
 ) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
+		if ctx == nil {
+			yield(Message{}, errNoContext)
+			return
+		}
 		ctx, cancel := c.patience(ctx)
 		defer cancel()
 		exchange, token := c.begin(channel)
@@ -259,11 +263,15 @@ func (r *Request) Reply(ctx context.Context, payload []byte) error {
 // The handler runs in a goroutine of its own, for one request at a time, as a callback does. One that takes long starts
 // a goroutine, returns nil, and replies from there; that is also how several requests are served at once. A reply that
 // cannot be sent is a NoticeRejected. Serve needs FormatFull, which shows who asks, and fails with ErrInvalid without.
+// The pattern "!" serves what is asked of all and of this program.
 func (c *Client) Serve(ctx context.Context, pattern string, handler func(*Request) []byte) (*Subscription, error) {
 	if c.options.Format != FormatFull {
 		return nil, &Error{Code: ErrInvalid, Text: "Serve needs FormatFull, which shows who asks"}
 	}
-	return c.Subscribe(ctx, pattern, Callback(func(message Message) {
+	if handler == nil {
+		return nil, &Error{Code: ErrInvalid, Text: "Serve needs a handler"}
+	}
+	reply := Callback(func(message Message) {
 		request, ok := c.AsRequest(message)
 		if !ok || message.Verdict != "ok" { // a last value, or what only a tap gets
 			return
@@ -278,5 +286,9 @@ func (c *Client) Serve(ctx context.Context, pattern string, handler func(*Reques
 			c.notify(Notice{Kind: NoticeRejected, Text: text, Count: 1, Err: err})
 			c.mu.Unlock()
 		}
-	}))
+	})
+	if pattern == listener {
+		return c.listen(ctx, reply)
+	}
+	return c.Subscribe(ctx, pattern, reply)
 }

@@ -112,6 +112,9 @@ func (c *Client) sift(s *stream, keep func(number uint64, message *Message) bool
 
 // next returns the next message of a stream; it waits until ctx ends.
 func (c *Client) next(ctx context.Context, s *stream) (Message, error) {
+	if ctx == nil {
+		return Message{}, errNoContext
+	}
 	for {
 		c.mu.Lock()
 		if c.over == errClosed {
@@ -186,8 +189,8 @@ func (c *Client) messagesOf(s *stream) <-chan Message {
 // Receive still returns a message that is there. While the daemon is away it waits.
 //
 // The messages in the client's stream are those that match a subscription without a callback, unless the program
-// receives from the Subscription itself; those to "!" and to this program, unless Listen has a callback; and all that a
-// tap shows.
+// receives from the Subscription itself; those to "!" and to this program, unless Listen has a callback; and what a tap
+// shows besides, whatever its verdict.
 func (c *Client) Receive(ctx context.Context) (Message, error) {
 	c.claim()
 	return c.next(ctx, &c.stream)
@@ -213,23 +216,14 @@ const routesLimit = 1024
 
 // deliver puts a message into each stream that wants it.
 func (c *Client) deliver(message *Message) {
-	switch {
-	case c.routed == 0: // all goes to the client's stream
+	if c.routed == 0 || message.isRejected() { // nobody subscribes to what was not delivered
 		c.put(&c.stream, message)
-	case c.options.Tap != TapOff:
-		c.put(&c.stream, message)
-		if message.isRejected() {
-			return
-		}
-		fallthrough
-	default:
-		for _, s := range c.route(message.Channel) {
-			if s != &c.stream || c.options.Tap == TapOff {
-				c.put(s, message)
-			}
-		}
-		c.dropUnclaimed()
+		return
 	}
+	for _, s := range c.route(message.Channel) {
+		c.put(s, message)
+	}
+	c.dropUnclaimed()
 }
 
 // route returns the streams that get the messages of a channel.

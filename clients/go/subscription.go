@@ -8,6 +8,9 @@ import (
 	"sync"
 )
 
+// The pattern of those who listen. No SUB has it: the daemon refuses it.
+const listener = "!"
+
 var (
 	errNotOpen  = &Error{Code: ErrClosed, Text: "the subscription is closed"}
 	errCallback = &Error{Code: ErrInvalid, Text: "the messages of this subscription go to its callback"}
@@ -47,7 +50,9 @@ type Subscription struct {
 func (c *Client) newSubscription(pattern string, options []SubscribeOption) *Subscription {
 	s := &Subscription{client: c, pattern: pattern, stream: newStream()}
 	for _, option := range options {
-		option(s)
+		if option != nil {
+			option(s)
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +89,12 @@ func (c *Client) Subscribe(ctx context.Context, pattern string, options ...Subsc
 // Listen makes the client receive messages to all ("!") and to this program. Any subscription does that, too. Without a
 // callback they are in the client's stream.
 func (c *Client) Listen(ctx context.Context, options ...SubscribeOption) error {
-	s := c.newSubscription("!", options)
+	_, err := c.listen(ctx, options...)
+	return err
+}
+
+func (c *Client) listen(ctx context.Context, options ...SubscribeOption) (*Subscription, error) {
+	s := c.newSubscription(listener, options)
 	granted := func(string) {
 		if c.routes = nil; s.apart {
 			c.listeners = append(c.listeners, s)
@@ -97,10 +107,10 @@ func (c *Client) Listen(ctx context.Context, options ...SubscribeOption) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.drop(s)
-		return err
+		return nil, err
 	}
 	s.run()
-	return nil
+	return s, nil
 }
 
 // run starts the goroutine of a callback.
@@ -184,7 +194,7 @@ func (s *Subscription) part() {
 			return true
 		}
 		c.put(&s.stream, message)
-		return c.options.Tap != TapOff || slices.Contains(c.route(message.Channel), &c.stream)
+		return slices.Contains(c.route(message.Channel), &c.stream)
 	})
 	s.stream.lost += since
 }
@@ -199,7 +209,16 @@ func (s *Subscription) Close(ctx context.Context) error {
 		return nil
 	}
 	c.drop(s)
-	c.subscriptions = slices.DeleteFunc(c.subscriptions, func(other *Subscription) bool { return other == s })
+	isThis := func(other *Subscription) bool { return other == s }
+	if s.pattern == listener {
+		c.listeners = slices.DeleteFunc(c.listeners, isThis)
+		c.hearing = true // the daemon delivers on: only replies count
+	}
+	if s.pattern == listener || c.isClosed() {
+		c.mu.Unlock()
+		return nil
+	}
+	c.subscriptions = slices.DeleteFunc(c.subscriptions, isThis)
 	c.withdrawn = append(c.withdrawn, &withdrawal{pattern: s.pattern})
 	c.mu.Unlock()
 	_, err := c.ask(ctx, "ping", "", nil, nil) // the UNSUB goes before it

@@ -2,6 +2,8 @@
 # bccn.sh: LISTEN/NOTIFY between the programs of a network segment. This is the client of the bccnd bus for POSIX shells.
 # A script sources it; results are in variables that begin with BCCN_. It needs socat, awk and Linux. See README.md.
 #
+# SPDX-License-Identifier: MIT
+#
 # It takes the DESCRIPTORS 8 AND 9 of the shell from bccn_open to bccn_close, and all names that begin with bccn_, _bccn_
 # and BCCN_. A script uses none of them for anything else.
 #
@@ -26,9 +28,11 @@
 # 6. A subscribe that fails leaves nothing. If its SUB went to the bridge, it is withdrawn: an UNSUB and a ping follow,
 #    and until the pong the client drops the messages that came for it alone.
 # 7. A child (of &, of a pipe, of parentheses) only closes its copies of the descriptors of its parent.
+# 8. The deadline of a call holds while it connects, too: what is left of a greeting goes on in the next call.
+# 9. A packet that cannot be read ends its connection, and the call. Between two connections nothing is a packet.
 #
 # Internal times are hundredths of a second of uptime; deadlines are arguments, since callbacks may call everything.
-# Functions that wait return 3 at the deadline, and 1 if the connection broke.
+# Functions that wait return 3 at the deadline, 1 if the connection broke, and 4 if the call has failed.
 
 # An alarm may outlive the shell, so none sleeps longer than SLEEP.
 _bccn_UNREAD=16000 _bccn_BACKLOG=20000 _bccn_SLEEP=1000
@@ -109,13 +113,14 @@ exec 3<&0 4<>in 5<in 6<>out 7>out 4<&- 6<&-
 rm -f reader
 : >"up$1"
 {
-    { socat -u -x -b131072 FD:3 OPEN:/dev/null,wronly & echo $! >reader; wait; rm -f "up$1"; } 2>&1 | $bccn_awk '\''
+    { socat -u -x -b131073 FD:3 OPEN:/dev/null,wronly & echo $! >reader; wait; rm -f "up$1"; } 2>&1 | $bccn_awk '\''
         BEGIN {
             for (c = 0; c < 256; c++)
                 t[sprintf("%02x", c)] = c < 32 || c == 127 || c == 92 ? sprintf("\\0%03o", c) : sprintf("%c", c)
         }
         /^ / {
             s = " "; n = length($0)
+            if (n > 3 * 131072) n = 0 # it was cut off, and what is left is no packet
             for (i = 2; i <= n; i += 3) {
                 s = s t[substr($0, i, 2)]
                 if (length(s) > 3000) { printf "%s", "+" s "\n"; fflush(); s = "" }
@@ -234,8 +239,7 @@ _bccn_put() {
 _bccn_handle() {
     _bccn_read "${1-}" || return
     case $_bccn_line in
-        ' CMSG '*) _bccn_control "${_bccn_line#' CMSG '}" ;;
-        ' '*) _bccn_add ;;
+        ' '*) [ -z "$_bccn_up" ] || _bccn_take ;;
         O*) _bccn_up=${_bccn_line#O} _bccn_reached=1 _bccn_unread=0 ;;
         E*) _bccn_lose ;;
         X*)
@@ -246,18 +250,44 @@ _bccn_handle() {
     esac
 }
 
+_bccn_take() {
+    case $_bccn_line in
+        ' CMSG '*\\0000*) _bccn_control "${_bccn_line#' CMSG '}" ;;
+        ' MSG '*\\0000*) _bccn_add ;;
+        ' RECV '*' '*' '*\\0000*)
+            _bccn_head=${_bccn_line%%\\0000*}
+            _bccn_value=${_bccn_head#' RECV '*' '}
+            case $_bccn_value in *' '*) _bccn_value=${_bccn_value%%' '*} ;; *) _bccn_value='' ;; esac
+            case $_bccn_value in
+                '' | *[!0-9]* | ?????????????????????*) _bccn_refuse ;;
+                *) _bccn_add ;;
+            esac
+            ;;
+        *) _bccn_refuse ;;
+    esac
+}
+
+# Ends the connection: the bridge makes another.
+_bccn_refuse() {
+    IFS= read -r _bccn_value <"$_bccn_dir/reader" && kill "$_bccn_value" 2>/dev/null
+    _bccn_lose 'the daemon sent a packet that is not of this protocol'
+    _bccn_fail protocol 'the daemon sent a packet that is not of this protocol'
+    return 4
+}
+
 _bccn_lose() {
     [ -n "$_bccn_up" ] || return 0
     _bccn_doubt=$((_bccn_doubt + _bccn_published - _bccn_confirmed))
-    _bccn_confirmed=$_bccn_published _bccn_up='' _bccn_ready=''
+    _bccn_confirmed=$_bccn_published _bccn_up='' _bccn_ready='' _bccn_greeting=''
     _bccn_withdrawn='' _bccn_overhears='' # a new connection knows nothing of them
-    _bccn_notify disconnected $_bccn_doubt 'the daemon went away'
+    _bccn_notify disconnected $_bccn_doubt "${1:-the daemon went away}"
 }
 
 _bccn_control() {
     _bccn_value=${1#*\\0000}
     case $1 in
         pong\\*)
+            case $_bccn_value in '' | *[!0-9]* | ??????????????????*) return ;; esac
             _bccn_answered=$_bccn_value
             [ -z "$_bccn_withdrawn" ] || _bccn_settle
             if [ "$_bccn_value" = "$_bccn_asked" ]; then
@@ -283,8 +313,10 @@ _bccn_control() {
             ;;
         revoked\\*) _bccn_notify revoked 1 "no longer allowed: $_bccn_value" ;;
         closing\\*) _bccn_notify closing 0 "the daemon closes the connection: $_bccn_value" ;;
-        whoami\\* | name\\*) BCCN_NAME=$_bccn_value ;;
-        *) _bccn_answer=$_bccn_value ;;
+        *)
+            case $1 in whoami\\* | name\\*) BCCN_NAME=$_bccn_value ;; esac
+            _bccn_answer=$_bccn_value
+            ;;
     esac
 }
 
@@ -400,9 +432,15 @@ _bccn_ensure() {
         if [ -z "$_bccn_dir" ]; then
             _bccn_launch || return
         elif [ -n "$_bccn_up" ] && [ -z "$_bccn_ready" ]; then
-            _bccn_greet || { [ $? = 1 ] || return 2; }
+            _bccn_greet "$1" && continue
+            case $? in
+                1) ;;
+                2) return 2 ;;
+                3) _bccn_fail unavailable 'the daemon does not answer' || return ;;
+                *) return 1 ;;
+            esac
         else
-            _bccn_handle "$1" || _bccn_fail unavailable 'the daemon is not back in time' || return
+            _bccn_handle "$1" || { [ $? = 3 ] && _bccn_fail unavailable 'the daemon is not back in time'; } || return
             [ -n "$_bccn_dir" ] || _bccn_retry "$1" || return
         fi
     done
@@ -421,16 +459,31 @@ _bccn_retry() {
     sleep 0.1
 }
 
-# Sends the settings and subscriptions to a new connection. 1: it broke; 2 or 3: the daemon rejected them.
+# Sends the settings and subscriptions to a new connection, if that has not been done, and waits for the answer until $1.
+# 2: the daemon rejected them.
 _bccn_greet() {
-    _bccn_in "$_bccn_timeout"
-    set -- "$_bccn_deadline"
-    _bccn_complaint=''
-    if [ -n "$_bccn_parent" ]; then # the name of a child ends with the pid that the daemon knows
-        _bccn_put 'CMSG whoami'
-        _bccn_pong "$1" || return
-        _bccn_wanted_name=$_bccn_parent/${BCCN_NAME##*/} _bccn_parent=''
+    if [ -z "$_bccn_greeting" ]; then
+        _bccn_complaint=''
+        if [ -n "$_bccn_parent" ]; then # the name of a child ends with the pid that the daemon knows
+            _bccn_put 'CMSG whoami'
+            _bccn_pong "$1" || return
+            _bccn_wanted_name=$_bccn_parent/${BCCN_NAME##*/} _bccn_parent=''
+        fi
+        _bccn_say_wishes
+        _bccn_ping
+        _bccn_greeting=$_bccn_asked
     fi
+    _bccn_await "$_bccn_greeting" "$1" || return
+    if [ -n "$_bccn_complaint" ]; then
+        [ -n "$_bccn_greeted" ] || _bccn_complain "$_bccn_complaint" || return 2
+        _bccn_notify rejected 1 "$_bccn_complaint"
+    fi
+    _bccn_ready=1
+    [ -z "$_bccn_greeted" ] || _bccn_notify reconnected 0 'connected to the daemon again'
+    _bccn_greeted=1
+}
+
+_bccn_say_wishes() {
     for _bccn_wish in format separator queue name heartbeat; do
         eval "_bccn_value=\$_bccn_wanted_$_bccn_wish"
         [ -z "$_bccn_value" ] || _bccn_put "CMSG $_bccn_wish\\0000$_bccn_value"
@@ -443,14 +496,6 @@ _bccn_greet() {
 	$_bccn_subs
 	END
     _bccn_put 'CMSG whoami'
-    _bccn_pong "$1" || return
-    if [ -n "$_bccn_complaint" ]; then
-        [ -n "$_bccn_greeted" ] || _bccn_complain "$_bccn_complaint" || return 2
-        _bccn_notify rejected 1 "$_bccn_complaint"
-    fi
-    _bccn_ready=1
-    [ -z "$_bccn_greeted" ] || _bccn_notify reconnected 0 'connected to the daemon again'
-    _bccn_greeted=1
 }
 
 # Fails with the error "<code> <text>" of the daemon.
@@ -459,14 +504,25 @@ _bccn_complain() {
     _bccn_fail "${_bccn_text%% *}" "${_bccn_text#* } (${_bccn_text%% *})"
 }
 
-# Waits until the daemon has processed everything sent before.
-_bccn_pong() {
+_bccn_ping() {
     _bccn_asked=$((_bccn_asked + 1)) _bccn_asked_at=$_bccn_published
     _bccn_put "CMSG ping\\0000$_bccn_asked"
-    until [ "$_bccn_answered" = "$_bccn_asked" ]; do
-        _bccn_handle "$1" || _bccn_fail timeout 'the daemon does not answer' || return
+}
+
+# Waits until $2 for the pong to ping $1 or to a later one.
+_bccn_await() {
+    until [ "$_bccn_answered" -ge "$1" ]; do
+        _bccn_handle "$2" || { [ $? = 4 ] && return 4; } || return 3
         [ -n "$_bccn_up" ] || return 1
+        [ $((_bccn_q_last - _bccn_q_first)) -lt $((2 * _bccn_BACKLOG)) ] ||
+            _bccn_fail backlog "$((_bccn_q_last - _bccn_q_first)) messages wait: receive them" || return 4
     done
+}
+
+# Waits until the daemon has processed everything sent before.
+_bccn_pong() {
+    _bccn_ping
+    _bccn_await "$_bccn_asked" "$1"
 }
 
 # Sends $1 (or nothing), and waits until the daemon has processed it. If the connection breaks, $1 is sent again, unless
@@ -476,9 +532,9 @@ _bccn_ask() {
     set -- "$1" "${2-}" "$_bccn_deadline"
     _bccn_said=''
     while :; do
-        _bccn_generation=$_bccn_up
+        _bccn_generation=$_bccn_greeting
         _bccn_ensure "$3" || return
-        [ -z "$2" ] || [ "$_bccn_generation" = "$_bccn_up" ] || set -- '' '' "$3"
+        [ -z "$2" ] || [ "$_bccn_generation" = "$_bccn_greeting" ] || set -- '' '' "$3"
         _bccn_said=''
         [ $((_bccn_q_last - _bccn_q_first)) -lt $_bccn_BACKLOG ] ||
             _bccn_fail backlog "$((_bccn_q_last - _bccn_q_first)) messages wait: receive them" || return
@@ -486,7 +542,11 @@ _bccn_ask() {
         [ -z "$1" ] || _bccn_put "$1"
         _bccn_said=$_bccn_up
         _bccn_pong "$3" && break
-        [ $? = 1 ] || return 3
+        case $? in
+            1) ;;
+            3) _bccn_fail timeout 'the daemon does not answer' || return ;;
+            *) return 1 ;;
+        esac
     done
     _bccn_said=''
     [ -z "$_bccn_complaint" ] || _bccn_complain "$_bccn_complaint"
@@ -509,7 +569,7 @@ _bccn_start() {
     _bccn_alarm='' _bccn_alarms=0 _bccn_part='' _bccn_files=0 _bccn_unread=0
     _bccn_asked=0 _bccn_asked_at=0 _bccn_answered=0 _bccn_published=0 _bccn_confirmed=0 _bccn_doubt=0
     _bccn_complaint='' _bccn_rejection='' _bccn_answer='' _bccn_lost=0 _bccn_lost_ever=0
-    _bccn_said='' _bccn_withdrawn='' _bccn_overhears=''
+    _bccn_said='' _bccn_greeting='' _bccn_withdrawn='' _bccn_overhears=''
     _bccn_q_first=0 _bccn_q_last=0 _bccn_r_first=0 _bccn_r_last=0 _bccn_settled='' _bccn_left=0
     [ -z "$_bccn_requests" ] || _bccn_requests=0
     IFS= read -r _bccn_token </proc/sys/kernel/random/uuid && _bccn_token=$_bccn_token.
@@ -633,6 +693,9 @@ bccn_heartbeat() {
 # bccn_control KEY [VALUE]: sends any control request of the protocol, and sets BCCN_ANSWER, as %b reads it.
 bccn_control() {
     _bccn_enter || return
+    case $1 in
+        '' | *[!!-~]*) _bccn_fail invalid "control key '$1': must be ASCII without white space" || return ;;
+    esac
     _bccn_encode "${2-}"
     _bccn_ask "CMSG $1${2+\\0000$_bccn_raw}" && BCCN_ANSWER=$_bccn_answer
 }
@@ -722,13 +785,13 @@ bccn_unsubscribe() {
     set -- "$_bccn_raw"
     _bccn_ask "UNSUB $1" 1 && return
     set -- "$1" $?
-    [ "$BCCN_ERROR" != backlog ] || _bccn_withdraw "$1" "$_bccn_q_last"
+    [ -n "$_bccn_said" ] || [ -z "$_bccn_greeting" ] || _bccn_withdraw "$1" "$_bccn_q_last"
     return "$2"
 }
 
 # bccn_receive [SECONDS]: waits for the next message of the stream, and calls functions meanwhile; 3: none in time. Sets
 # BCCN_CHANNEL; BCCN_PAYLOAD, without NULs, and BCCN_RAW, as %b reads it; BCCN_LOST, how many messages the daemon dropped
-# before this one; in the format full also BCCN_SRC, BCCN_SEQ, BCCN_PEER, BCCN_TIME (ns), BCCN_VERDICT and, as %b reads
+# before this one; in the format full also BCCN_SRC, BCCN_SEQ, BCCN_PEER, BCCN_TIME_NS, BCCN_VERDICT and, as %b reads
 # it, BCCN_DATAGRAM.
 bccn_receive() {
     _bccn_enter && _bccn_in "${1-}" || return
@@ -762,6 +825,7 @@ bccn_dispatch() {
 _bccn_more() {
     if [ -n "$_bccn_ready" ]; then
         _bccn_handle "$1" && return
+        [ $? != 4 ] || return 1
     else
         _bccn_ensure "$1" && return
         set -- $?
@@ -777,11 +841,11 @@ _bccn_next() {
     eval "_bccn_line=\$_bccn_q$_bccn_q_first; unset _bccn_q$_bccn_q_first"
     _bccn_take_apart "$_bccn_line"
     BCCN_LOST=${_bccn_line%% *} BCCN_CHANNEL=$_bccn_chan BCCN_RAW=$_bccn_body
-    BCCN_SRC=${_bccn_from%:*} BCCN_SEQ=${_bccn_from##*:} BCCN_PEER='' BCCN_TIME='' BCCN_VERDICT='' BCCN_DATAGRAM=''
+    BCCN_SRC=${_bccn_from%:*} BCCN_SEQ=${_bccn_from##*:} BCCN_PEER='' BCCN_TIME_NS='' BCCN_VERDICT='' BCCN_DATAGRAM=''
     BCCN_TOKEN=''
     if [ "$_bccn_head" != "${_bccn_head#*' RECV '}" ]; then
         BCCN_DATAGRAM=$_bccn_datagram
-        IFS=' ' read -r _ _ BCCN_PEER BCCN_TIME BCCN_VERDICT <<-END
+        IFS=' ' read -r _ _ BCCN_PEER BCCN_TIME_NS BCCN_VERDICT <<-END
 	$_bccn_head
 	END
     fi

@@ -23,6 +23,7 @@ class ScriptedDaemon:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(path))
         self._listener.listen(backlog)
+        self._connection: socket.socket | None = None
         self._thread = threading.Thread(target=self._serve)
 
     def _serve(self) -> None:
@@ -31,14 +32,20 @@ class ScriptedDaemon:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            self._connection = connection
             with connection:
                 while packet := self._packet(connection):
                     self.seen.append(packet)
-                    if not self._script(connection, packet) and packet.startswith(b"CMSG "):
-                        key, _, value = packet[5:].partition(b"\0")
-                        word = b"pong" if key == b"ping" else key
-                        with suppress(BrokenPipeError):  # the client has left
+                    with suppress(ConnectionError):  # the client has left, and has what it wanted
+                        if not self._script(connection, packet) and packet.startswith(b"CMSG "):
+                            key, _, value = packet[5:].partition(b"\0")
+                            word = b"pong" if key == b"ping" else key
                             connection.send(b"CMSG %b\0%b" % (word, ANSWERS.get(key, value)))
+
+    def say(self, packet: bytes) -> None:
+        """Send a packet to the client that is there."""
+        assert self._connection is not None
+        self._connection.send(packet)
 
     @staticmethod
     def _packet(connection: socket.socket) -> bytes:
@@ -54,4 +61,9 @@ class ScriptedDaemon:
     def __exit__(self, *_: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        if self._connection is not None:
+            with suppress(
+                OSError
+            ):  # it has ended; or else the client, whose test has failed, would not end it
+                self._connection.shutdown(socket.SHUT_RDWR)
         self._thread.join()

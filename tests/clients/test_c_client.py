@@ -183,7 +183,9 @@ def test_a_worker_serves_beats_and_survives_a_restart(
 @pytest.mark.parametrize("kind", ["shared", "static"])
 def test_an_installed_library_serves_programs(daemon: DaemonProcess, tmp_path: Path, kind: str) -> None:
     root = tmp_path / "root"
-    make("install", f"DESTDIR={root}", "PREFIX=/usr")
+    for prefix in ("/opt/earlier", "/usr"):
+        make("install", f"DESTDIR={root}", f"PREFIX={prefix}")
+    assert (root / "usr/lib/pkgconfig/bccn.pc").read_text().startswith("prefix=/usr\n")
     settings = dict(
         line.split(": ", 1)
         for line in (root / "usr/lib/pkgconfig/bccn.pc").read_text().splitlines()

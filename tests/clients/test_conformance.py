@@ -74,7 +74,7 @@ def test_unsubscribe_takes_back_one_subscription(language: Language, bus: Path, 
     driver("pub", "a/x", "3")
     driver("barrier")
     assert driver("recv", 0) == [b"timeout"]
-    assert driver.error("unsub", "a/x") in ("invalid", "not-subscribed")
+    assert driver.error("unsub", "a/x") == "invalid"
 
 
 @pytest.mark.parametrize(

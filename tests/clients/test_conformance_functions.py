@@ -1,18 +1,33 @@
 """The functions of a client are the same in every language (``clients/PROTOCOL.md``, "The functions of a client")."""
 
 import json
+import socket
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import bccn
 from tests.clients.conftest import Start
-from tests.clients.drivers import LANGUAGES, LATEST, Driver, Language, each_language, unless_lacking
+from tests.clients.drivers import (
+    LANGUAGES,
+    LATEST,
+    Driver,
+    Language,
+    each_language,
+    unless_lacking,
+)
+from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PacketClient, wait_until
 from tests.plain_bccn import datagram
 
 REFERENCE = LANGUAGES[0]
+# Seconds: longer than the test waits for an answer of the driver.
+FOREVER = 3600
+# What is asked of this program they receive and reply to: a subscription is ended by its pattern, and "!" is none.
+SERVE_PATTERNS = ("c", "c++", "perl", "shell")
 # Messages: more than the queue, the socket and what a client reads ahead can hold.
 FLOOD = 20_000
 
@@ -130,6 +145,65 @@ def test_without_reconnect_calls_fail_at_once(
 
 
 @each_language
+def test_what_a_call_could_not_hand_over_is_never_sent(
+    language: Language, daemon: DaemonProcess, start: Start
+) -> None:
+    driver = start(language)
+    driver("timeout", "0.2")
+    driver.patiently("open", str(daemon.socket))
+    daemon.terminate()
+    for command in (("pub", "a", "x"), ("barrier",), ("heartbeat", 1), ("flood", "a", 3)):
+        assert driver.error(*command) == "unavailable"
+    daemon.start()
+    with PacketClient(daemon.socket) as listener:
+        listener.subscribe("a")
+        driver.await_reconnection()
+        driver.patiently("barrier")  # of what was refused at once nobody doubts where it is
+        driver.patiently("pub", "a", "end")
+        driver.patiently("barrier")
+        assert listener.messages() == [("a", b"end")]
+
+
+@each_language
+def test_a_new_daemon_learns_all_that_is_wanted(language: Language, tmp_path: Path, start: Start) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet.startswith(b"MSG "):
+            connection.shutdown(socket.SHUT_RDWR)
+        return False
+
+    wanted = [
+        ("format", "full"),
+        ("separator", "."),
+        ("queue", "packets=8", "policy=drop-newest"),
+        *(option for option in (("pack", "on"), ("tap", "on")) if option[0] not in language.lacks),
+    ]
+    with ScriptedDaemon(tmp_path / "bus", script) as daemon:
+        driver = start(language)
+        for option in (*wanted, ("echo", "off")):
+            driver(*option)
+        driver.open(daemon.path)
+        try:
+            driver("name", "desk/x/1")
+            driver("heartbeat", 60, "fine")
+            assert driver("control", "some/key", "once") == [b"once"]  # which nobody repeats
+            driver("listen")
+            for pattern in ("a", "b", "a", "c"):
+                driver("sub", pattern)
+            driver("unsub", "b")
+            driver("pub", "x", "the end of this connection")
+            driver.await_reconnection()
+        finally:
+            driver("close")  # or the daemon would wait for it
+    at = next(index for index, packet in enumerate(daemon.seen) if packet.startswith(b"MSG "))
+    greeting = [packet.rstrip(b"\0") for packet in daemon.seen[at + 1 :]]
+    greeting = [packet for packet in greeting if not packet.startswith(b"CMSG ping")]
+    options = [f"CMSG {name}\0{' '.join(values)}".encode() for name, *values in wanted]
+    others = ["echo/off", "heartbeat\x0060 fine", "listen", "name\0desk/x/1", "whoami"]
+    controls = [f"CMSG {key}".encode() for key in others]
+    assert sorted(greeting) == sorted([*options, *controls, b"SUB a", b"SUB a", b"SUB c"])
+
+
+@each_language
 def test_status_clients_and_sources_are_json(language: Language, bus: Path, start: Start) -> None:
     unless_lacking(language, "status", "", start)
     driver, other = start(language), start(REFERENCE)
@@ -185,6 +259,131 @@ def test_a_tap_gets_what_nobody_subscribed_to(language: Language, bus: Path, sta
         assert event[0] in (b"msg", b"lost"), event
 
 
+@pytest.mark.parametrize(
+    "packet",
+    [b"PACK \0\0\1\0", b"nonsense", b"MSG a", b"RECV local\0", b"RECV local 1x ok\0BCCN1[3]a:1:b|"],
+    ids=["pack", "word", "msg", "recv", "time"],
+)
+@each_language
+def test_an_unreadable_packet_ends_the_connection(
+    language: Language, packet: bytes, tmp_path: Path, start: Start
+) -> None:
+    """Nothing behind it is received. The call that met it fails, or is repeated on the next connection."""
+    said = list[bytes]()
+
+    def script(connection: socket.socket, said_now: bytes) -> bool:
+        if said_now == b"SUB a" and not said:
+            said.append(said_now)
+            with suppress(ConnectionError):  # the client has left
+                connection.send(packet)
+                connection.send(b"MSG a\0behind it")
+        return False
+
+    driver = start(language)
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        driver.open(scripted.path)
+        try:
+            driver("pub", "b", "x")
+            driver.ask("sub", "a")
+            answer = driver.answer()
+            assert answer[:2] in (["ok"], ["error", "protocol"])
+            if answer[0] == "error":
+                driver("sub", "a")
+            assert driver.error("barrier") == "unconfirmed"
+            driver("barrier")
+            while (event := driver("recv", 0)) != [b"timeout"]:
+                assert event in ([b"disconnected"], [b"reconnected"])
+        finally:
+            driver("close")
+    assert scripted.seen.count(b"SUB a") == 2
+    assert len([each for each in scripted.seen if each.startswith(b"CMSG whoami")]) > 1
+
+
+@each_language
+def test_a_receive_does_not_wait_for_a_connection(language: Language, tmp_path: Path, start: Start) -> None:
+    """It ends in time while the daemon does not answer a new connection, which goes on in the next call."""
+    ended, may_answer = threading.Event(), threading.Event()
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"MSG end\0":
+            connection.shutdown(socket.SHUT_RDWR)
+            ended.set()
+        elif ended.is_set():
+            may_answer.wait()
+        return False
+
+    driver = start(language)
+    driver("timeout", FOREVER)
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        driver.open(scripted.path)
+        driver("sub", "a")
+        greeted = len(scripted.seen)
+        driver("pub", "end", "")
+        try:
+            while len(scripted.seen) < greeted + 2:  # the daemon holds what the next connection says
+                assert driver("recv", "0.05") in ([b"disconnected"], [b"timeout"])
+            assert driver("recv", "0.05") in ([b"disconnected"], [b"timeout"])
+            assert driver("recv", 0) == [b"timeout"]
+            may_answer.set()
+            assert driver.error("barrier") == "unconfirmed"
+        finally:
+            may_answer.set()
+            driver("close")
+    assert scripted.seen.count(b"SUB a") == 2
+
+
+@each_language
+def test_a_tap_that_asks_gets_what_is_directed(language: Language, bus: Path, start: Start) -> None:
+    unless_lacking(language, "tap", "on", start)
+    driver, other = start(language), start(REFERENCE)
+    for option in (("tap", "on"), ("format", "full")):
+        driver(*option)
+    name = driver.open(bus)
+    other.open(bus)
+    assert driver.error("request", "local/tapped", "?", LATEST) == "nobody"
+    other("pub-to", name, "you")
+    other("pub-to", "some/body/else", "another")
+    other("pub-all", "all")
+    other("barrier")
+    driver("barrier")
+    came = []
+    while (event := driver("recv", 0)) != [b"timeout"]:
+        came += event[1:2] if event[-1] == b"ok" else []  # its own host's come back from the segment, too
+    channels = [f"!{name}".encode(), b"!some/body/else", b"!"]
+    assert [channel for channel in came if channel in channels] == channels
+
+
+@each_language
+def test_no_callback_gets_what_a_tap_shows_as_rejected(
+    language: Language, tmp_path: Path, start: Start
+) -> None:
+    unless_lacking(language, "tap", "on", start)
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet.startswith(b"MSG "):
+            for verdict in (b"duplicate", b"ok", b"repaired", b"hmac"):
+                connection.send(b"RECV local 1 %b\0BCCN1[5]x:1:a|" % verdict)
+        return False
+
+    with ScriptedDaemon(tmp_path / "bus", script) as daemon:
+        driver = start(language)
+        for option in (("tap", "on"), ("format", "full")):
+            driver(*option)
+        driver.open(daemon.path)
+        try:
+            driver("callback", "a")
+            driver("pub", "b", "x")
+            events = [driver("recv", LATEST) for _ in range(4)]
+        finally:
+            driver("close")  # or the daemon would wait for it
+    assert sorted((event[0], event[-1]) for event in events) == [
+        (b"call", b"ok"),
+        (b"call", b"repaired"),
+        (b"msg", b"duplicate"),
+        (b"msg", b"hmac"),
+    ]
+
+
 @each_language
 def test_serve_replies_what_the_handler_returns(language: Language, bus: Path, start: Start) -> None:
     driver, asker = start(language), start(REFERENCE)
@@ -194,6 +393,10 @@ def test_serve_replies_what_the_handler_returns(language: Language, bus: Path, s
     driver.ask("serve", 2, LATEST, "served/x")
     with PacketClient(bus) as other:
         wait_until(lambda: other.request("listeners", "served/x") == "1", "the program serves")
+        if language.name != "shell":  # its driver ends with the first that is no request
+            for message in (b"", b"not a request", b"\nno token", b"t" * 129 + b"\nno token"):
+                other.publish("served/x", message)
+            other.drain()
     for question in (b"first", b""):
         assert asker("request", "served/x", question, LATEST) == [b"re:" + question]
     assert driver.ok() == [b"2"]
@@ -216,6 +419,25 @@ def test_a_last_value_is_not_served_again(
             wait_until(lambda: other.request("listeners", "last/x") == "1", "the program serves")
         assert asker("request", "last/x", "new", LATEST) == [b"re:new"]
         assert driver.ok() == [b"1"]
+
+
+@each_language
+def test_requests_to_this_program_and_to_all_are_served(language: Language, bus: Path, start: Start) -> None:
+    driver, asker = start(language), start(REFERENCE)
+    driver("format", "full")
+    name = driver.open(bus)
+    asker.open(bus)
+    if language.name in SERVE_PATTERNS:
+        assert driver.error("serve", 1, 0, "!") == "bad-pattern"
+        driver("listen")
+        driver.ask("serve", 2, LATEST)
+    else:
+        driver.ask("serve", 2, LATEST, "!")
+    with PacketClient(bus) as other:
+        wait_until(lambda: other.request("listeners", f"!{name}") == "1", "the program serves")
+    assert asker("request", f"!{name}", "me", LATEST) == [b"re:me"]
+    assert b"re:all" in asker("request", "!", "all", LATEST)
+    assert driver.ok() == [b"2"]
 
 
 @each_language

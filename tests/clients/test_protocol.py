@@ -220,6 +220,16 @@ def test_no_language_has_second_names(language: str) -> None:
     assert declared(language) & set(FORMER.split()) == set()
 
 
+@pytest.mark.parametrize("language", ["python", "c", "perl", "shell"])
+def test_a_time_in_nanoseconds_says_so_in_its_name(language: str) -> None:
+    """Programs would take another number for one of seconds."""
+    suffixes = (".py", ".h", ".3", ".pm", ".pl", ".t", ".sh", ".md")
+    files = [path for path in (ROOT / "clients" / language).rglob("*") if path.suffix in suffixes]
+    text = "\n".join(path.read_text() for path in files)
+    assert re.search(r"\bBCCN_TIME_NS\b|\btime_ns\b", text)
+    assert not re.search(r"\bBCCN_TIME\b|\btime\s+=>|>\{time\}", text)
+
+
 def test_the_names_of_bccn1_programs_are_explained() -> None:
     names = "send recv get_name get_seq set_seq listen send_all send_to send_topic heartbeat_start fd"
     for name in names.split():

@@ -47,8 +47,8 @@ class ScriptedSession(Session):
 
     async def _available(self, timeout: float | None = None) -> None: ...
 
-    async def _transmit(self, packet: bytes, messages: int = 1) -> None:  # noqa: ARG002
-        self.sent.append(packet)
+    async def _transmit(self, *packets: tuple[bytes, int]) -> None:
+        self.sent += [packet for packet, _ in packets]
 
     async def _ask(self, key: str, value: str | None = None, **_: object) -> str:
         if key != "listeners" or value is None:
@@ -213,15 +213,41 @@ def test_the_deadline_ends_an_exchange(request_a: Make, wanted: int | None, came
 
 
 def test_a_flood_of_replies_raises_backlog_error(request_a: Make) -> None:
+    large = bytes(1 << 20)
+
     def flood(exchange: Exchange) -> None:
-        for _ in range(REPLIES_LIMIT + 100):
-            session._exchanges.take(reply(exchange))
-        assert len(exchange.replies) == REPLIES_LIMIT + 1
+        for _ in range(REPLIES_LIMIT // len(large) + 100):
+            session._exchanges.take(reply(exchange, large))
+        assert REPLIES_LIMIT < session._exchanges.waiting_size < REPLIES_LIMIT + 2 * len(large)
 
     session = ScriptedSession("1")
     session.later = [(1.0, flood)]
     with pytest.raises(bccn.BacklogError):
         request_a(session, None)
+    assert session._exchanges.waiting_size == 0
+
+
+def test_a_flood_for_one_request_leaves_the_others_a_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bccn.exchange.REPLIES_LIMIT", 10_000)
+    exchanges = Exchanges()
+    flooded, other = exchanges.begin("a", None), exchanges.begin("b", 1)
+    for _ in range(100):
+        exchanges.take(reply(flooded))
+    exchanges.take(reply(other))
+    assert isinstance(flooded.error, bccn.BacklogError)
+    assert exchanges.next_of(other.replies).payload == b"yes"
+    assert other.error is None
+    exchanges.drop(flooded.replies)
+    assert exchanges.waiting_size == 0
+
+
+def test_what_a_tap_shows_as_rejected_is_no_reply() -> None:
+    exchanges = Exchanges()
+    exchange = exchanges.begin("a", None)
+    for number, verdict in enumerate(("own", "ok", "duplicate", "repaired")):
+        message = Message("!me", exchange.token + b"\n%d" % number, "x", 1, "local", 1, verdict)
+        assert exchanges.take(message) == (verdict in ("ok", "repaired"))
+    assert [message.payload for message in exchange.replies] == [b"1", b"3"]
 
 
 def test_a_rejection_belongs_to_the_request_on_its_way() -> None:
@@ -267,7 +293,7 @@ def test_a_request_is_parsed_and_answered() -> None:
     assert (request.channel, request.src, request.seq, request.peer) == ("a", "far/x/7", 3, "local")
     assert (request.time_ns, request.verdict, request.datagram) == (5, "ok", b"datagram")
     assert request.reply("é") == ("!far/x/7", b"t1\n\xc3\xa9")
-    assert Request(asked(b"\n")).reply(b"") == ("!far/x/7", b"\n")
+    assert Request(asked(b"t\n")).reply(b"") == ("!far/x/7", b"t\n")
 
 
 @pytest.mark.parametrize(
@@ -275,6 +301,7 @@ def test_a_request_is_parsed_and_answered() -> None:
     [
         (b"t1", "far/x/7"),
         (b"", "far/x/7"),
+        (b"\nx", "far/x/7"),
         (b"t" * 129 + b"\nx", "far/x/7"),
         (b"t\nx", "?"),
         (b"t\nx", "far/*"),

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 import bccn
-from bccn.client import finish
 from bccn.errors import RejectedError, UnavailableError
-from bccn.exchange import Pending
+from bccn.exchange import Entry, Pending
 from bccn.inbox import NOTICES_LIMIT, Held
-from bccn.session import Entry, Session
+from bccn.session import Session
 from bccnd.recorder.feed import Feed
 from tests.clients.conftest import Connect, nothing_comes, publish, received
 from tests.clients.scripted_daemon import ScriptedDaemon
@@ -48,6 +47,9 @@ class FakeTransport:
         packet = self.coming.pop(0)
         memory[: len(packet)] = packet
         return len(packet)
+
+    def send_raw(self, packet: bytes, _flags: int) -> int:
+        return int(self.send(packet))
 
     def close(self) -> None: ...
 
@@ -156,6 +158,18 @@ def test_a_revoked_right_is_a_notice() -> None:
     assert not request.done
 
 
+def test_a_session_knows_whether_it_is_a_tap() -> None:
+    session = Made()
+    seen = []
+    for value in ("on", "off", "interface"):
+        asked(session, "tap")
+        answer(session, f"tap|{value}")
+        seen.append(session._inbox.is_tap)
+    assert seen == [True, False, True]
+    answer(session, "revoked|CMSG tap")
+    assert not session._inbox.is_tap
+
+
 def test_an_unknown_notice_answers_nothing() -> None:
     session = Made()
     request = asked(session, "whoami")
@@ -169,8 +183,7 @@ def test_numbers_that_are_none_are_ignored(number: str) -> None:
     greet(session)
     answer(session, f"dropped|{number}", f"pack|on {number}", "whoami|h/p/1")
     assert session.connected
-    finish(session._open_batch())
-    assert (session.lost, session._packer) == (0, None)
+    assert (session.lost, session._batches.begin(session._granted["pack"])) == (0, False)
 
 
 def test_lost_messages_count_in_the_next_one() -> None:
@@ -181,7 +194,7 @@ def test_lost_messages_count_in_the_next_one() -> None:
     session._feed(b"MSG a\x008")
     assert [message.lost for message in session._inbox.received] == [0, 5, 0]
     assert session.lost == 5
-    assert [notice.count for notice in session._notices] == [3, 2]
+    assert [notice.count for notice in session._notices] == [5]
 
 
 def test_a_rejection_is_a_notice_and_a_barrier_error() -> None:

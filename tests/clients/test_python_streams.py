@@ -1,13 +1,16 @@
 """The blocking Python client: streams of subscriptions, and threads that share a client."""
 
+import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 
 import bccn
-from tests.clients.conftest import Connect, publish, received
+from tests.clients.conftest import Connect, publish
+from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE, wait_until
 
 # --- streams ---
@@ -68,57 +71,116 @@ def test_a_closed_subscription_is_no_stream_any_more(connect: Connect) -> None:
 # --- threads ---
 
 
-def test_a_thread_beside_the_one_that_uses_a_client_is_told(connect: Connect) -> None:
-    """Whatever it calls, and before it has done anything."""
-    client = connect(on_notice=lambda _: None)
-    subscription = client.subscribe("a")
+def test_a_second_thread_inside_a_call_is_told(connect: Connect) -> None:
+    """Whatever it calls, while another waits for messages; but it may publish."""
+    client, waiting = connect(on_notice=lambda _: None), threading.Event()
+    subscription = client.subscribe("a", lambda _: waiting.set())
+    stream = client.subscribe("end")
     calls: list[Callable[[], object]] = [
-        lambda: client.publish("a", "x"),
         lambda: client.receive(0),
-        lambda: subscription.receive(0),
+        lambda: subscription.close(),
+        lambda: stream.receive(0),
         lambda: client.request("a"),
+        lambda: list(client.request_many("a", count=1)),
         lambda: client.subscribe("b"),
         client.dispatch,
         client.barrier,
     ]
-    for call in calls:
-        with (
-            ThreadPoolExecutor(1) as pool,
-            pytest.raises(bccn.InvalidError, match="a client for each thread"),
-        ):
-            pool.submit(call).result(PATIENCE)
-    client.publish("a", "mine")
-    assert received(client) == ("a", b"mine")
+    with ThreadPoolExecutor(1) as pool:
+        receiving = pool.submit(stream.receive, PATIENCE)
+        client.publish("a", "it is inside")
+        assert waiting.wait(PATIENCE)
+        client._timeout = 0.01
+        for call in calls:
+            with pytest.raises(bccn.InvalidError, match="another thread stays inside a call"):
+                call()
+        client.publish_all("x")
+        with client.batch():
+            client.publish("end", "x")
+        message = receiving.result(PATIENCE)
+    assert message is not None
+    assert message.text == "x"
+    client._timeout = PATIENCE
+    client.barrier()
 
 
-def test_four_threads_on_one_client_are_told_at_once(connect: Connect) -> None:
-    client, together = connect(), threading.Barrier(4)
-    outcomes: list[str] = []
+@pytest.mark.parametrize("pack", [False, True])
+def test_four_threads_publish_on_one_client(connect: Connect, pack: bool) -> None:
+    """Also more than the socket takes, while another thread receives on it, and in batches of their own."""
+    client, together = connect(pack=pack, queue={"packets": 10_000}), threading.Barrier(5)
+    client.subscribe("*")
 
-    def publish_many() -> None:
+    def publish_many(name: str) -> None:
         together.wait(PATIENCE)
-        try:
-            for _ in range(100):
-                client.publish("a", "x")
-            outcomes.append("")
-        except bccn.InvalidError as error:
-            outcomes.append(error.code)
-        together.wait(PATIENCE)  # who used it first lives on
+        for start in range(0, 1000, 100):
+            with client.batch() if pack else nullcontext():
+                for number in range(start, start + 100):
+                    client.publish(name, str(number))
+
+    def receive_all() -> list[tuple[str, int]]:
+        together.wait(PATIENCE)
+        messages = [client.receive(PATIENCE) for _ in range(4000)]
+        return [(message.channel, int(message.text)) for message in messages if message is not None]
+
+    with ThreadPoolExecutor(5) as pool:
+        came = pool.submit(receive_all)
+        for done in [pool.submit(publish_many, name) for name in "abcd"]:
+            done.result(2 * PATIENCE)
+        got = came.result(2 * PATIENCE)
+    for name in "abcd":
+        assert [number for channel, number in got if channel == name] == list(range(1000))
+    assert client.lost == 0
+    client.barrier()
+
+
+def test_four_threads_on_one_client_are_right_or_told(connect: Connect) -> None:
+    """Each answer is the one to what was asked, or the error says what is wrong."""
+    client, together = connect(), threading.Barrier(4)
+
+    def ask_many(name: str) -> list[str]:
+        together.wait(PATIENCE)
+        outcomes = []
+        for number in range(200):
+            try:
+                outcomes.append(
+                    "right" if client.control("ping", f"{name}{number}") == f"{name}{number}" else "wrong"
+                )
+            except bccn.InvalidError as error:
+                outcomes.append("told" if "another thread" in str(error) else str(error))
+        return outcomes
 
     with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(publish_many) for _ in range(4)]:
-            done.result(PATIENCE)
-    assert sorted(outcomes)[1:] == ["invalid"] * 3
+        asking = [pool.submit(ask_many, name) for name in "abcd"]
+        outcomes = {outcome for done in asking for outcome in done.result(2 * PATIENCE)}
+    assert "right" in outcomes
+    assert outcomes <= {"right", "told"}
+    assert client.control("ping", "after") == "after"
 
 
 def test_a_client_can_be_handed_to_another_thread(connect: Connect) -> None:
-    """It is its first caller's, not its maker's, and the next one's when that has ended."""
+    """At any time when no call is under way, also while the thread that made it lives on."""
     client = connect()
-    for number in range(3):
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(client.publish, "a", str(number)).result(PATIENCE)
-    client.barrier()
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(client.close).result(PATIENCE)
+    stream = client.subscribe("a")
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
+        for pool in (one, two, one):
+            pool.submit(client.publish, "a", "x").result(PATIENCE)
+            message = pool.submit(stream.receive, PATIENCE).result(PATIENCE)
+            assert message is not None
+            client.barrier()
+        one.submit(client.close).result(PATIENCE)
     with pytest.raises(bccn.ClosedError):
         client.publish("a")
+
+
+def test_an_asyncio_client_belongs_to_its_loop(daemon: DaemonProcess) -> None:
+    async def elsewhere(client: bccn.AsyncClient) -> None:
+        await client.publish("a", "safe from anywhere, while there is room")
+        await client.barrier()
+
+    async def test() -> None:
+        async with bccn.AsyncClient(daemon.socket) as client:
+            with pytest.raises(bccn.InvalidError, match="another loop"):
+                await asyncio.to_thread(asyncio.run, elsewhere(client))
+            await client.barrier()
+
+    asyncio.run(test())

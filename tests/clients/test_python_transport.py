@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import bccn
-from bccn.transport import BACKOFF_FIRST, BACKOFF_LIMIT, READABLE, WRITABLE, Transport, pauses
+from bccn.transport import BACKOFF_FIRST, BACKOFF_LIMIT, PACKET_LIMIT, READABLE, WRITABLE, Transport, pauses
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.packet_client import PATIENCE
 
@@ -51,6 +51,27 @@ def test_the_socket_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("BCCN_SOCKET", "@abstract")
     assert bccn.socket_path() == "@abstract"
     assert bccn.socket_path(own) == str(own)
+
+
+@pytest.mark.parametrize("surplus", [0, 1])
+def test_a_packet_longer_than_any_is_not_cut(tmp_path: Path, surplus: int) -> None:
+    def script(connection: socket.socket, _: bytes) -> bool:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * PACKET_LIMIT)
+        connection.send(bytes(PACKET_LIMIT + surplus))
+        return True
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        transport = Transport(scripted.path)
+        try:
+            assert transport.send(b"CMSG ping")
+            assert transport.wait(READABLE, soon())
+            if surplus:
+                with pytest.raises(bccn.ProtocolError, match=f"sent {PACKET_LIMIT + 1} bytes"):
+                    transport.receive_into(bytearray(PACKET_LIMIT))
+            else:
+                assert transport.receive_into(bytearray(PACKET_LIMIT)) == PACKET_LIMIT
+        finally:
+            transport.close()
 
 
 def test_the_socket_is_no_standard_descriptor(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ import json
 import re
 import shutil
 import socket
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.clients import workers
-from tests.clients.drivers import CLIENTS, LANGUAGES, Driver
+from tests.clients.drivers import CLIENTS, LANGUAGES, LATEST, QUICK_BUILD, Driver
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PacketClient, wait_until
@@ -18,7 +19,10 @@ from tests.packet_client import PacketClient, wait_until
 FOLDER = CLIENTS / "rust"
 TARGET = FOLDER / "build"  # shared with the driver, and kept between runs
 pytestmark = pytest.mark.needs("cargo", "rustfmt", "clippy-driver", "cc")
-run = partial(workers.run, folder=FOLDER, CARGO_TARGET_DIR=str(TARGET))
+run = partial(workers.run, folder=FOLDER, CARGO_TARGET_DIR=str(TARGET), **QUICK_BUILD)
+
+# More than the client takes while it waits for an answer: twice the 64 MiB with which it asks nothing.
+FLOOD_BYTES = 200 << 20
 
 LOOP = """
 use bccn::{NoticeKind, Options};
@@ -45,7 +49,8 @@ fn main() -> bccn::Result<()> {
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Builds `readme` and `loop`, programs of another crate that depends on this one. Their folder."""
+    """Builds `readme` and `loop`, programs of another crate that depends on this one, as they are released: overflow
+    wraps, and assertions of the debug build are gone. Their folder."""
     folder = tmp_path_factory.mktemp("crate")
     readme = re.findall(r"```rust,no_run\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)[0]
     (folder / "src/bin").mkdir(parents=True)
@@ -56,8 +61,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f'[dependencies]\nbccn = {{ path = "{FOLDER}" }}\nlibc = "0.2"\n'
     )
     shutil.copy(FOLDER / "Cargo.lock", folder)  # the versions that are here already
-    run("cargo", "build", "--quiet", "--offline", folder=folder, CARGO_TARGET_DIR=str(folder / "target"))
-    return folder / "target/debug"
+    target = str(folder / "target")
+    run("cargo", "build", "--release", "--quiet", "--offline", folder=folder, CARGO_TARGET_DIR=target)
+    return folder / "target/release"
 
 
 def test_its_own_tests_pass(daemon: DaemonProcess) -> None:
@@ -100,9 +106,9 @@ def test_the_oldest_rust_reads_the_lock_and_its_crates() -> None:
 
 
 def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, tmp_path: Path) -> None:
-    run("cargo", "build", "--quiet", "--locked", "--release", "--example=worker")
+    run("cargo", "build", "--quiet", "--locked", "--all-features", "--examples")
     log = tmp_path / "worker.log"
-    with workers.running([TARGET / "release/examples/worker", daemon.socket], FOLDER, log) as worker:
+    with workers.running([TARGET / "debug/examples/worker", daemon.socket], FOLDER, log) as worker:
         name = f"here/worker/{worker.pid}"
         assert workers.output_over_a_restart(daemon, name, worker) == f"{name} is ready\n2 done\n"
     assert log.read_text().splitlines() == workers.told_of_a_restart("worker: ")
@@ -152,8 +158,27 @@ def test_a_call_ends_in_time_whatever_comes(tmp_path: Path) -> None:
     (rust,) = [each for each in LANGUAGES if each.name == "rust"]
     with ScriptedDaemon(tmp_path / "bus", script) as scripted, Driver(rust, tmp_path / "log") as driver:
         driver("timeout", "0.5")
-        driver.open(scripted.path)
+        driver.patiently("open", str(scripted.path))
         assert driver.error("heartbeat", 1) == "timeout"
+
+
+def test_messages_without_an_end_before_an_answer_are_bounded(tmp_path: Path) -> None:
+    message = b"MSG a\0" + bytes(64_000)
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if not packet.startswith(b"CMSG heartbeat"):
+            return False
+        with suppress(OSError):  # the client has left
+            for _ in range(FLOOD_BYTES // len(message)):
+                connection.send(message)
+        return True
+
+    (rust,) = [each for each in LANGUAGES if each.name == "rust"]
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted, Driver(rust, tmp_path / "log") as driver:
+        driver("timeout", LATEST)
+        driver.open(scripted.path)
+        assert driver.error("heartbeat", 1) == "backlog"
+        driver("close")
 
 
 def test_a_greeting_without_an_answer_holds_no_call(tmp_path: Path) -> None:

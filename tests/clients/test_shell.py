@@ -441,7 +441,7 @@ def test_vectors_of_packets_received(shell: str, tmp_path: Path) -> None:
         heard = run(
             shell,
             'bccn_open "$1"; bccn_subscribe x; while bccn_receive 0; do printf "%s\\n" '
-            '"$BCCN_PEER $BCCN_TIME $BCCN_VERDICT $BCCN_SRC:$BCCN_SEQ:" "$BCCN_CHANNEL" "$BCCN_RAW"; done',
+            '"$BCCN_PEER $BCCN_TIME_NS $BCCN_VERDICT $BCCN_SRC:$BCCN_SEQ:" "$BCCN_CHANNEL" "$BCCN_RAW"; done',
             str(path),
         ).split("\n")
     for entry in entries:

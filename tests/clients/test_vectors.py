@@ -48,7 +48,8 @@ def test_bytes_are_lower_case_hex_and_match_their_text(file: Path):
         for field in BYTES & set(entry):
             assert bytes.fromhex(entry[field]).hex() == entry[field]
         if "text" in entry:
-            shown = next(entry[field] for field in ("packet", "datagram", "line", "body") if field in entry)
+            fields = ("packet", "datagram", "line", "body", "payload")
+            shown = next(entry[field] for field in fields if field in entry)
             text = entry["text"] + "\n" * ("line" in entry)
             assert bytes.fromhex(shown) == text.encode()
 

@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "../bccn.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,8 @@
 #include <unistd.h>
 
 #define WORDS 16
+/* Requests that one serve replies to later. */
+#define LATER 16
 /* Milliseconds between looks at events other than messages. */
 #define SLICE 20
 
@@ -20,7 +23,7 @@ struct word {
 
 /* What comes before the next message of the stream: a gap, a call, or a notice. */
 struct event {
-    const char *word;
+    const char *word;      /* a constant */
     uint64_t count;        /* of a gap */
     bccn_message *message; /* of a call */
     struct event *next;
@@ -32,6 +35,11 @@ static char *address;
 static struct event *events, **events_end = &events;
 static const bccn_message *held; /* came with the events, and is printed after them */
 static uint64_t held_lost;
+static bccn_message *shown;  /* the last one that was printed */
+static char *notices;        /* " KIND COUNT CODE" of each that nobody has asked for yet */
+static int reports;          /* notices go where they go by default */
+static bccn_message *later[LATER];
+static int later_count;
 static int forked; /* this is a child of fork, whose exit the parent answers */
 
 /* --- lines --- */
@@ -115,25 +123,33 @@ static void add_event(const char *word, uint64_t count, bccn_message *message)
 
 static void noticed(const bccn_notice *notice, void *user)
 {
+    static const char *const kinds[] = { "?",      "lost",         "rejected",    "revoked",
+                                         "closing", "disconnected", "reconnected", "unclaimed" };
+    size_t size = notices ? strlen(notices) : 0;
     (void)user;
+    notices = realloc(notices, size + 80);
+    snprintf(notices + size, 80, " %s %llu %s", kinds[notice->kind], (unsigned long long)notice->count,
+             notice->code ? bccn_code_word(notice->code) : "%");
     if (notice->kind == BCCN_NOTICE_DISCONNECTED)
         add_event("disconnected", 0, NULL);
     if (notice->kind == BCCN_NOTICE_RECONNECTED)
         add_event("reconnected", 0, NULL);
 }
 
-/* Ends the bccn_receive that calls it: this is an event. */
-static int called(bccn_bus *by, const bccn_message *message, void *user)
+/* Ends the bccn_receive that calls it: this is an event, whose word it gets. */
+static int called(bccn_bus *by, const bccn_message *message, void *word)
 {
-    (void)by, (void)user;
+    (void)by;
     if (message->lost)
         add_event("lost", message->lost, NULL);
-    add_event("call", 0, bccn_message_copy(message));
+    add_event(word, 0, bccn_message_copy(message));
     return 1;
 }
 
 static void say_message(const char *word, const bccn_message *message)
 {
+    bccn_message_free(shown);
+    shown = bccn_message_copy(message);
     printf("ok %s", word);
     say_text(message->channel);
     say_word(message->payload, message->size);
@@ -198,11 +214,15 @@ static void close_bus(void)
     held = NULL;
     while (events)
         drop_event();
+    bccn_message_free(shown);
+    shown = NULL;
+    free(notices);
+    notices = NULL;
 }
 
 static int open_bus(void)
 {
-    options.on_notice = noticed;
+    options.on_notice = reports ? bccn_print_notice : noticed;
     return bccn_open(&bus, address, &options);
 }
 
@@ -234,6 +254,59 @@ static void do_recv(const struct word *words, int count)
     } else {
         printf("ok timeout");
     }
+}
+
+static void do_await(const struct word *words, int count)
+{
+    int code = 0;
+    (void)words, (void)count;
+    do
+        code = bccn_receive(bus, &held, -1);
+    while (code == BCCN_E_STOPPED);
+    if (code < 0)
+        say(code);
+    else
+        say_message("msg", held);
+    held = NULL;
+}
+
+static void do_origin(const struct word *words, int count)
+{
+    (void)words, (void)count;
+    if (!shown || !shown->datagram) {
+        usage("no message of the format full was printed");
+        return;
+    }
+    printf("ok %llu", (unsigned long long)shown->time_ns);
+    say_word(shown->datagram, shown->datagram_size);
+    if (shown->interface)
+        say_text(shown->interface);
+}
+
+static void do_dispatch(const struct word *words, int count)
+{
+    int code;
+    (void)words, (void)count;
+    do
+        code = bccn_dispatch(bus);
+    while (code == BCCN_E_STOPPED);
+    say(code);
+}
+
+static void do_poll(const struct word *words, int count)
+{
+    struct pollfd descriptor = { .fd = bccn_fileno(bus), .events = POLLIN };
+    (void)count;
+    if (say(descriptor.fd))
+        printf(" %d %s", descriptor.fd, poll(&descriptor, 1, milliseconds(&words[0])) > 0 ? "yes" : "no");
+}
+
+static void do_notices(const struct word *words, int count)
+{
+    (void)words, (void)count;
+    printf("ok%s", notices ? notices : "");
+    free(notices);
+    notices = NULL;
 }
 
 static void do_count(const struct word *words, int count)
@@ -301,10 +374,32 @@ static int reply(bccn_bus *to, const bccn_message *request, const void *question
     return code < 0 ? code : 1;
 }
 
+/* Keeps a request: it is replied to when this has returned. */
+static int keep(bccn_bus *to, const bccn_message *request, const void *question, size_t size, void *user)
+{
+    (void)to, (void)question, (void)size, (void)user;
+    if (later_count < LATER)
+        later[later_count++] = bccn_message_copy(request);
+    return 1;
+}
+
+static int reply_later(int *served)
+{
+    int code = 0;
+    while (later_count) {
+        size_t size;
+        bccn_message *request = later[--later_count];
+        const void *question = bccn_question(request, &size);
+        code = reply(bus, request, question, size, served);
+        bccn_message_free(request);
+    }
+    return code;
+}
+
 static void do_serve(const struct word *words, int count)
 {
     int wanted = atoi(words[0].text), served = 0, before;
-    int code = count > 2 ? bccn_serve(bus, words[2].text, reply, &served) : 0;
+    int code = count > 2 ? bccn_serve(bus, words[2].text, count > 3 ? keep : reply, &served) : 0;
     do {
         const bccn_message *message;
         const void *question;
@@ -317,6 +412,8 @@ static void do_serve(const struct word *words, int count)
             code = reply(bus, message, question, size, &served);
         if (code == BCCN_E_STOPPED)
             code = 1;
+        if (later_count)
+            code = reply_later(&served);
     } while (code > 0 || served > before);
     if (count > 2 && code >= 0)
         code = bccn_unsubscribe(bus, words[2].text);
@@ -364,7 +461,7 @@ static void do_sub(const struct word *words, int count)
 static void do_callback(const struct word *words, int count)
 {
     (void)count;
-    say(bccn_subscribe(bus, words[0].text, called, NULL));
+    say(bccn_subscribe(bus, words[0].text, called, "call"));
 }
 
 static void do_unsub(const struct word *words, int count)
@@ -375,8 +472,8 @@ static void do_unsub(const struct word *words, int count)
 
 static void do_listen(const struct word *words, int count)
 {
-    (void)words, (void)count;
-    say(bccn_listen(bus, NULL, NULL));
+    const char *word = count && !strcmp(words[0].text, "second") ? "second" : "first";
+    say(bccn_listen(bus, count ? called : NULL, (void *)word));
 }
 
 static void do_lost(const struct word *words, int count)
@@ -389,6 +486,19 @@ static void do_version(const struct word *words, int count)
 {
     (void)words, (void)count;
     printf("ok %s", bccn_version());
+}
+
+static void do_control(const struct word *words, int count)
+{
+    const char *answer;
+    if (say(bccn_control(bus, words[0].text, count > 1 ? words[1].text : NULL, &answer)))
+        say_text(answer);
+}
+
+static void do_matches(const struct word *words, int count)
+{
+    (void)count;
+    printf("ok %s", bccn_matches(words[0].text, words[1].text, words[2].text[0]) ? "yes" : "no");
 }
 
 static void say_json(int code, const char *json)
@@ -533,6 +643,28 @@ static void do_timeout(const struct word *words, int count)
     say(0);
 }
 
+static void do_wait(const struct word *words, int count)
+{
+    (void)count;
+    options.wait = milliseconds(&words[0]);
+    say(0);
+}
+
+static void do_as(const struct word *words, int count)
+{
+    (void)count;
+    free((char *)options.name);
+    options.name = strdup(words[0].text);
+    say(0);
+}
+
+static void do_report(const struct word *words, int count)
+{
+    (void)count;
+    reports = strcmp(words[0].text, "on") == 0;
+    say(0);
+}
+
 static void do_unsupported(const struct word *words, int count)
 {
     (void)words, (void)count;
@@ -555,7 +687,12 @@ static const struct {
     { "separator", do_separator, 1, 1, 0 }, { "queue", do_queue, 1, 3, 0 },
     { "timeout", do_timeout, 1, 1, 0 },   { "echo", do_echo, 1, 1, 0 },
     { "reconnect", do_reconnect, 1, 1, 0 }, { "tap", do_tap, 1, 1, 0 },
-    { "cancel", do_unsupported, 2, 2, 0 }, { "stream", do_unsupported, 1, 1, 0 },
+    { "wait", do_wait, 1, 1, 0 },         { "as", do_as, 1, 1, 0 },
+    { "report", do_report, 1, 1, 0 },     { "matches", do_matches, 3, 3, 0 },
+    { "ask", do_unsupported, 2, 2, 0 },   { "control", do_control, 1, 2, 1 },
+    { "await", do_await, 0, 0, 1 },       { "origin", do_origin, 0, 0, 1 },
+    { "dispatch", do_dispatch, 0, 0, 1 }, { "poll", do_poll, 1, 1, 1 },
+    { "notices", do_notices, 0, 0, 1 },   { "cancel", do_unsupported, 2, 2, 0 }, { "stream", do_unsupported, 1, 1, 0 },
     { "take", do_unsupported, 2, 2, 0 },  { "version", do_version, 0, 0, 0 },
     { "open", do_open, 0, 1, 0 },         { "close", do_close, 0, 0, 0 },
     { "whoami", do_name, 0, 0, 1 },       { "name", do_name, 1, 1, 1 },
@@ -563,12 +700,12 @@ static const struct {
     { "callback", do_callback, 1, 1, 1 }, { "lost", do_lost, 0, 0, 1 },
     { "status", do_status, 0, 0, 1 },     { "clients", do_clients, 0, 0, 1 },
     { "sources", do_sources, 0, 0, 1 },   { "datagram", do_datagram, 1, 1, 1 },
-    { "listen", do_listen, 0, 0, 1 },     { "heartbeat", do_heartbeat, 1, 2, 1 },
+    { "listen", do_listen, 0, 1, 1 },     { "heartbeat", do_heartbeat, 1, 2, 1 },
     { "pub", do_pub, 2, 2, 1 },           { "pub-to", do_publish_to, 2, 2, 1 },
     { "pub-all", do_publish_all, 1, 1, 1 }, { "flood", do_flood, 2, 3, 1 },
     { "barrier", do_barrier, 0, 0, 1 },   { "recv", do_recv, 1, 1, 1 },
     { "count", do_count, 2, 2, 1 },       { "request", do_request, 3, 4, 1 },
-    { "serve", do_serve, 2, 3, 1 },       { "fork", do_fork, 1, 1, 1 },
+    { "serve", do_serve, 2, 4, 1 },       { "fork", do_fork, 1, 1, 1 },
 };
 
 static void obey(const char *name, const struct word *words, int count)
@@ -605,6 +742,7 @@ int main(void)
         fflush(stdout);
     }
     close_bus();
+    free((char *)options.name);
     free(address);
     free(line);
     if (forked)

@@ -5,6 +5,7 @@
 #include <deque>
 #include <iostream>
 #include <map>
+#include <poll.h>
 #include <sstream>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -82,7 +83,13 @@ private:
             {"separator", {&Driver::separator, 1, 1, false}}, {"queue", {&Driver::queue, 1, 3, false}},
             {"timeout", {&Driver::timeout, 1, 1, false}},     {"echo", {&Driver::echo, 1, 1, false}},
             {"reconnect", {&Driver::reconnect, 1, 1, false}}, {"tap", {&Driver::tap, 1, 1, false}},
-            {"cancel", {&Driver::unsupported, 2, 2, false}},  {"stream", {&Driver::unsupported, 1, 1, false}},
+            {"wait", {&Driver::wait_for_daemon, 1, 1, false}}, {"as", {&Driver::as, 1, 1, false}},
+            {"report", {&Driver::report, 1, 1, false}},       {"matches", {&Driver::matches, 3, 3, false}},
+            {"ask", {&Driver::ask, 2, 2, true}},              {"control", {&Driver::control, 1, 2, true}},
+            {"await", {&Driver::await, 0, 0, true}},          {"origin", {&Driver::origin, 0, 0, true}},
+            {"dispatch", {&Driver::dispatch, 0, 0, true}},    {"poll", {&Driver::poll_, 1, 1, true}},
+            {"notices", {&Driver::notices, 0, 0, true}},      {"cancel", {&Driver::unsupported, 2, 2, false}},
+            {"stream", {&Driver::unsupported, 1, 1, false}},
             {"take", {&Driver::unsupported, 2, 2, false}},    {"version", {&Driver::version, 0, 0, false}},
             {"open", {&Driver::open, 0, 1, false}},           {"close", {&Driver::close, 0, 0, false}},
             {"whoami", {&Driver::whoami, 0, 0, true}},        {"name", {&Driver::name, 1, 1, true}},
@@ -90,12 +97,12 @@ private:
             {"callback", {&Driver::callback, 1, 1, true}},    {"lost", {&Driver::lost, 0, 0, true}},
             {"status", {&Driver::status, 0, 0, true}},        {"clients", {&Driver::clients, 0, 0, true}},
             {"sources", {&Driver::sources, 0, 0, true}},      {"datagram", {&Driver::datagram, 1, 1, true}},
-            {"listen", {&Driver::listen, 0, 0, true}},        {"heartbeat", {&Driver::heartbeat, 1, 2, true}},
+            {"listen", {&Driver::listen, 0, 1, true}},        {"heartbeat", {&Driver::heartbeat, 1, 2, true}},
             {"pub", {&Driver::pub, 2, 2, true}},              {"pub-to", {&Driver::pub_to, 2, 2, true}},
             {"pub-all", {&Driver::pub_all, 1, 1, true}},      {"flood", {&Driver::flood, 2, 3, true}},
             {"barrier", {&Driver::barrier, 0, 0, true}},      {"recv", {&Driver::recv, 1, 1, true}},
             {"count", {&Driver::count, 2, 2, true}},          {"request", {&Driver::request, 3, 4, true}},
-            {"serve", {&Driver::serve, 2, 3, true}},          {"fork", {&Driver::fork_, 1, 1, true}},
+            {"serve", {&Driver::serve, 2, 4, true}},          {"fork", {&Driver::fork_, 1, 1, true}},
         };
         return all;
     }
@@ -161,23 +168,58 @@ private:
         return "";
     }
 
+    std::string wait_for_daemon(const Words &words)
+    {
+        options_.wait = seconds(words[0]);
+        return "";
+    }
+    std::string as(const Words &words)
+    {
+        options_.name = words[0];
+        return "";
+    }
+    std::string report(const Words &words)
+    {
+        reports_ = words[0] == "on";
+        return "";
+    }
+
     // --- the client ---
 
     void connect()
     {
         options_.on_notice = [this](const bccn::Notice &notice) {
+            notices_ += note(notice);
             if (notice.kind == bccn::NoticeKind::disconnected)
                 events_.push_back("disconnected");
             if (notice.kind == bccn::NoticeKind::reconnected)
                 events_.push_back("reconnected");
         };
+        if (reports_)
+            options_.on_notice = bccn::Options().on_notice;
         bus_.emplace(address_, options_);
     }
+    static std::string note(const bccn::Notice &notice)
+    {
+        static const std::map<bccn::NoticeKind, std::string> kinds = {
+            {bccn::NoticeKind::lost, "lost"},
+            {bccn::NoticeKind::rejected, "rejected"},
+            {bccn::NoticeKind::revoked, "revoked"},
+            {bccn::NoticeKind::closing, "closing"},
+            {bccn::NoticeKind::disconnected, "disconnected"},
+            {bccn::NoticeKind::reconnected, "reconnected"},
+            {bccn::NoticeKind::unclaimed, "unclaimed"},
+        };
+        return " " + kinds.at(notice.kind) + " " + std::to_string(notice.count) + " "
+               + (notice.code == bccn::Code::ok ? "%" : bccn::word(notice.code));
+    }
+    std::string notices(const Words &) { return std::exchange(notices_, ""); }
     void disconnect()
     {
         bus_.reset();
         subscriptions_.clear();
         events_.clear();
+        notices_.clear();
     }
     std::string open(const Words &words)
     {
@@ -199,6 +241,11 @@ private:
         bus_->set_name(words[0]);
         return whoami({});
     }
+    std::string control(const Words &words)
+    {
+        return " " + encoded(bus_->control(words[0], words.size() > 1 ? words[1] : ""));
+    }
+    std::string matches(const Words &words) { return bccn::matches(words[0], words[1], words[2][0]) ? " yes" : " no"; }
     std::string lost(const Words &) { return " " + std::to_string(bus_->lost()); }
     std::string status(const Words &) { return " " + encoded(bus_->status()); }
     std::string clients(const Words &) { return " " + encoded(bus_->clients()); }
@@ -265,6 +312,31 @@ private:
         if (message.lost)
             events_.push_back("lost " + std::to_string(message.lost));
         events_.push_back(shown(word, message));
+        last_ = message;
+    }
+    std::string origin(const Words &)
+    {
+        using std::chrono::duration_cast, std::chrono::nanoseconds;
+        const auto time = duration_cast<nanoseconds>(last_.time.time_since_epoch()).count();
+        return " " + std::to_string(time) + " " + encoded(last_.datagram)
+               + (last_.interface.empty() ? "" : " " + encoded(last_.interface));
+    }
+    std::string await(const Words &)
+    {
+        const auto message = bus_->receive();
+        last_ = message.value();
+        return " " + shown("msg", last_);
+    }
+    std::string dispatch(const Words &)
+    {
+        bus_->dispatch();
+        return "";
+    }
+    std::string poll_(const Words &words)
+    {
+        pollfd descriptor{bus_->fileno(), POLLIN, 0};
+        const bool readable = poll(&descriptor, 1, static_cast<int>(seconds(words[0]).count())) > 0;
+        return " " + std::to_string(descriptor.fd) + (readable ? " yes" : " no");
     }
     // Have an event, if there is one in time.
     bool wait(Milliseconds time)
@@ -329,9 +401,12 @@ private:
         ended.close();
         return "";
     }
-    std::string listen(const Words &)
+    std::string listen(const Words &words)
     {
-        bus_->listen();
+        if (words.empty())
+            bus_->listen();
+        else
+            bus_->listen([this, words](const bccn::Message &message) { add(words[0], message); });
         return "";
     }
 
@@ -347,6 +422,7 @@ private:
             seconds(words[2]), std::stoi(words[3]));
         return replies;
     }
+    std::string ask(const Words &words) { return " " + encoded(bus_->request(words[0], words[1]).payload); }
     // The next one may take as long again.
     void count_request(const Words &words)
     {
@@ -356,15 +432,21 @@ private:
     std::string serve(const Words &words)
     {
         bccn::Subscription serving;
+        std::vector<bccn::Message> later; // is replied to when its handler has returned
         count_request(words);
         served_ = 0;
         if (words.size() > 2)
-            serving = bus_->serve(words[2], [this, words](const bccn::Message &request) {
+            serving = bus_->serve(words[2], [&](const bccn::Message &request) -> std::optional<std::string> {
                 count_request(words);
-                return "re:" + request.question().value();
+                if (words.size() == 3)
+                    return "re:" + request.question().value();
+                later.push_back(request);
+                return std::nullopt;
             });
         while (served_ < std::stoi(words[0]) && Clock::now() < serves_until_) {
             const auto message = bus_->receive(slice);
+            for (const auto &request : std::exchange(later, {}))
+                bus_->reply(request, "re:" + request.question().value());
             if (words.size() > 2 || !message || !message->question())
                 continue;
             bus_->reply(*message, "re:" + message->question().value());
@@ -397,6 +479,9 @@ private:
     std::string address_;
     std::vector<bccn::Subscription> subscriptions_; // in the order in which they were made
     std::deque<std::string> events_;
+    std::string notices_; // " KIND COUNT CODE" of each that nobody has asked for yet
+    bccn::Message last_;
+    bool reports_ = false; // notices go where they go by default
     int served_ = 0;
     Clock::time_point serves_until_;
     bool forked_ = false; // a child of fork, whose exit the parent answers

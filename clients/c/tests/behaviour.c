@@ -180,7 +180,7 @@ static void test_replies_now_and_later(void)
     expect(bccn_request_many(asker, "serve/x", "what", 4, SOON, 1) == 0);
     expect(bccn_receive(server, &message, SOON) == BCCN_E_STOPPED && kept && kept->src && kept->datagram_size);
     expect(bccn_request_many(asker, "serve/x", "what", 4, SOON, 2) == 0);
-    expect(bccn_barrier(server) == 0 && bccn_dispatch(server) == 1);
+    expect(bccn_barrier(asker) == 0 && bccn_barrier(server) == 0 && bccn_dispatch(server) == 1);
     expect(bccn_reply(server, kept, "too late", 8) == 0 && bccn_barrier(server) == 0);
     bccn_message_free(kept);
     expect(bccn_next_reply(asker, &message) == 1 && message->size == 7 && !memcmp(message->payload, "at once", 7));

@@ -22,12 +22,21 @@ type driver struct {
 	options       bccn.Options
 	bus           *bccn.Client
 	events        chan string                     // notices about the connection
-	calls         chan bccn.Message               // of callbacks
+	notices       chan []string                   // kind, count and code of each that nobody has asked for yet
+	reports       bool                            // notices go where they go by default
+	calls         chan call                       // of callbacks
 	called        *feed                           // one of them
 	callbacks     []*bccn.Subscription            // whose messages are events of recv
 	subscriptions map[string][]*bccn.Subscription // by pattern
 	streams       map[string]*feed                // of subscriptions, by pattern
 	stream        *feed                           // the client's
+	last          bccn.Message                    // that was printed
+}
+
+// A call is what a callback was called with, and the word of its event.
+type call struct {
+	word    string
+	message bccn.Message
 }
 
 // A feed is a stream, or what callbacks are called with.
@@ -35,6 +44,7 @@ type feed struct {
 	receive func(context.Context) (bccn.Message, error)
 	held    *bccn.Message // its loss has been shown
 	called  *bccn.Message // of a callback
+	word    string        // of its event
 }
 
 type command struct {
@@ -48,7 +58,7 @@ var (
 	errInvalid     = &bccn.Error{Code: bccn.ErrInvalid, Text: "there is no such subscription"}
 	errUsage       = &bccn.Error{Code: "usage", Text: "no such command, or wrong arguments"}
 	errCancelled   = &bccn.Error{Code: "cancelled", Text: "the call was cancelled"}
-	errUnsupported = &bccn.Error{Code: "unsupported", Text: "a Go program cannot fork"}
+	errUnsupported = &bccn.Error{Code: "unsupported", Text: "not in Go"}
 )
 
 const eventsLimit = 1024
@@ -125,6 +135,8 @@ func within(word string) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(background, seconds(word))
 }
 
+func unsupported(*driver, []string) ([]string, error) { return nil, errUnsupported }
+
 func nothing(err error) ([]string, error) { return nil, err }
 
 var commands = map[string]command{
@@ -157,12 +169,32 @@ var commands = map[string]command{
 		d.options.Tap = bccn.Tap(words[0])
 		return nil, nil
 	}},
+	"wait": {1, 1, false, func(d *driver, words []string) ([]string, error) {
+		d.options.Wait = seconds(words[0])
+		return nil, nil
+	}},
+	"as": {1, 1, false, func(d *driver, words []string) ([]string, error) {
+		d.options.Name = words[0]
+		return nil, nil
+	}},
+	"report": {1, 1, false, func(d *driver, words []string) ([]string, error) {
+		d.reports = words[0] == "on"
+		return nil, nil
+	}},
+	"matches": {3, 3, false, func(_ *driver, words []string) ([]string, error) {
+		if bccn.Matches(words[0], words[1], bccn.Separator(words[2])) {
+			return []string{"yes"}, nil
+		}
+		return []string{"no"}, nil
+	}},
 	"open": {0, 1, false, (*driver).open},
 	"close": {0, 0, false, func(d *driver, _ []string) ([]string, error) {
 		d.close()
 		return nil, nil
 	}},
-	"fork": {1, 1, false, func(*driver, []string) ([]string, error) { return nil, errUnsupported }},
+	"fork":     {1, 1, false, unsupported},
+	"dispatch": {0, 0, false, unsupported},
+	"poll":     {1, 1, false, unsupported},
 	"whoami": {0, 0, true, func(d *driver, _ []string) ([]string, error) {
 		return []string{encoded([]byte(d.bus.Name()))}, nil
 	}},
@@ -184,8 +216,7 @@ var commands = map[string]command{
 		return nil, err
 	}},
 	"callback": {1, 1, true, func(d *driver, words []string) ([]string, error) {
-		calls := d.calls
-		s, err := d.subscribe(background, words[0], bccn.Callback(func(m bccn.Message) { calls <- m }))
+		s, err := d.subscribe(background, words[0], d.callback("call"))
 		if err == nil {
 			d.callbacks = append(d.callbacks, s)
 		}
@@ -203,7 +234,7 @@ var commands = map[string]command{
 		if own == nil {
 			return nil, errInvalid
 		}
-		event, err := own.event("msg", seconds(words[1]))
+		event, err := d.event(own, "msg", seconds(words[1]))
 		if event == nil && err == nil {
 			event = []string{"timeout"}
 		}
@@ -218,8 +249,41 @@ var commands = map[string]command{
 		d.subscriptions[words[0]] = all[:last]
 		return nothing(all[last].Close(background))
 	}},
-	"listen": {0, 0, true, func(d *driver, _ []string) ([]string, error) {
-		return nothing(d.bus.Listen(background))
+	"listen": {0, 1, true, func(d *driver, words []string) ([]string, error) {
+		if len(words) == 0 {
+			return nothing(d.bus.Listen(background))
+		}
+		return nothing(d.bus.Listen(background, d.callback(words[0])))
+	}},
+	"control": {1, 2, true, func(d *driver, words []string) ([]string, error) {
+		answer, err := d.bus.Control(background, words[0], strings.Join(words[1:], ""))
+		return []string{encoded([]byte(answer))}, err
+	}},
+	"notices": {0, 0, true, func(d *driver, _ []string) ([]string, error) {
+		var all []string
+		for {
+			select {
+			case notice := <-d.notices:
+				all = append(all, notice...)
+			default:
+				return all, nil
+			}
+		}
+	}},
+	"await": {0, 0, true, func(d *driver, _ []string) ([]string, error) {
+		message, err := d.bus.Receive(background)
+		return d.wordsOf("msg", message), err
+	}},
+	"origin": {0, 0, true, func(d *driver, _ []string) ([]string, error) {
+		words := []string{strconv.FormatInt(d.last.Time.UnixNano(), 10), encoded(d.last.Datagram)}
+		if d.last.Interface != "" {
+			words = append(words, encoded([]byte(d.last.Interface)))
+		}
+		return words, nil
+	}},
+	"ask": {2, 2, true, func(d *driver, words []string) ([]string, error) {
+		reply, err := d.bus.Request(background, words[0], []byte(words[1]))
+		return []string{encoded(reply.Payload)}, err
 	}},
 	"lost": {0, 0, true, func(d *driver, _ []string) ([]string, error) {
 		return []string{strconv.FormatUint(d.bus.Lost(), 10)}, nil
@@ -261,7 +325,7 @@ var commands = map[string]command{
 	"recv":    {1, 1, true, (*driver).receive},
 	"count":   {2, 2, true, (*driver).count},
 	"request": {3, 4, true, (*driver).request},
-	"serve":   {2, 3, true, (*driver).serve},
+	"serve":   {2, 4, true, (*driver).serve},
 }
 
 func (d *driver) queue(words []string) ([]string, error) {
@@ -282,12 +346,23 @@ func (d *driver) queue(words []string) ([]string, error) {
 
 func (d *driver) open(words []string) ([]string, error) {
 	d.close()
-	events := make(chan string, eventsLimit)
+	events, notices := make(chan string, eventsLimit), make(chan []string, eventsLimit)
 	options := d.options
 	options.OnNotice = func(notice bccn.Notice) {
+		code := "%"
+		if known := (*bccn.Error)(nil); errors.As(notice.Err, &known) {
+			code = string(known.Code)
+		}
+		select {
+		case notices <- []string{string(notice.Kind), strconv.FormatUint(notice.Count, 10), code}:
+		default: // of very many
+		}
 		if notice.Kind == bccn.NoticeDisconnected || notice.Kind == bccn.NoticeReconnected {
 			events <- string(notice.Kind)
 		}
+	}
+	if d.reports {
+		options.OnNotice = nil
 	}
 	bus, err := bccn.Open(background, strings.Join(words, ""), options)
 	if err != nil {
@@ -297,13 +372,21 @@ func (d *driver) open(words []string) ([]string, error) {
 		options:       d.options,
 		bus:           bus,
 		events:        events,
-		calls:         make(chan bccn.Message, eventsLimit),
+		notices:       notices,
+		reports:       d.reports,
+		calls:         make(chan call, eventsLimit),
 		subscriptions: map[string][]*bccn.Subscription{},
 		streams:       map[string]*feed{},
 		called:        &feed{},
 		stream:        &feed{receive: bus.Receive},
 	}
 	return []string{encoded([]byte(bus.Name()))}, nil
+}
+
+// callback makes each message an event of recv, which begins with the word.
+func (d *driver) callback(word string) bccn.SubscribeOption {
+	calls := d.calls
+	return bccn.Callback(func(message bccn.Message) { calls <- call{word, message} })
 }
 
 func (d *driver) close() {
@@ -343,20 +426,20 @@ func (d *driver) flood(words []string) ([]string, error) {
 // receive looks for messages first: a notice about the connection may arrive before the messages that precede it are
 // read. It says that nothing has come only if no callback has anything in hand.
 func (d *driver) receive(words []string) ([]string, error) {
-	if event, err := d.called.event("call", 0); event != nil || err != nil {
+	if event, err := d.event(d.called, d.called.word, 0); event != nil || err != nil {
 		return event, err
 	}
 	for deadline := time.Now().Add(seconds(words[0])); ; {
-		event, err := d.stream.event("msg", min(time.Until(deadline), 20*time.Millisecond))
+		event, err := d.event(d.stream, "msg", min(time.Until(deadline), 20*time.Millisecond))
 		if event != nil || err != nil {
 			return event, err
 		}
 		over := time.Now().After(deadline)
 		called := slices.ContainsFunc(d.callbacks, func(s *bccn.Subscription) bool { return s.Pending() > 0 })
 		select {
-		case message := <-d.calls:
-			d.called.called = &message
-			return d.called.event("call", 0)
+		case called := <-d.calls:
+			d.called.called, d.called.word = &called.message, called.word
+			return d.event(d.called, called.word, 0)
 		case event := <-d.events:
 			return []string{event}, nil
 		default:
@@ -368,7 +451,7 @@ func (d *driver) receive(words []string) ([]string, error) {
 }
 
 // event returns the next event of a feed in time, or nothing. With a message to show, its loss comes first.
-func (f *feed) event(word string, wait time.Duration) ([]string, error) {
+func (d *driver) event(f *feed, word string, wait time.Duration) ([]string, error) {
 	if f.held == nil {
 		message, err := f.next(wait)
 		if err != nil || message == nil {
@@ -380,7 +463,7 @@ func (f *feed) event(word string, wait time.Duration) ([]string, error) {
 	}
 	message := *f.held
 	f.held = nil
-	return wordsOf(word, message), nil
+	return d.wordsOf(word, message), nil
 }
 
 func (f *feed) next(wait time.Duration) (*bccn.Message, error) {
@@ -400,7 +483,8 @@ func (f *feed) next(wait time.Duration) (*bccn.Message, error) {
 	return &message, err
 }
 
-func wordsOf(word string, message bccn.Message) []string {
+func (d *driver) wordsOf(word string, message bccn.Message) []string {
+	d.last = message
 	words := []string{word, encoded([]byte(message.Channel)), encoded(message.Payload)}
 	if message.Peer != "" {
 		words = append(words, encoded([]byte(message.Src)), strconv.FormatUint(message.Seq, 10),
@@ -444,6 +528,9 @@ func (d *driver) request(words []string) ([]string, error) {
 }
 
 func (d *driver) serve(words []string) ([]string, error) {
+	if len(words) == 4 {
+		return d.serveLater(number(words[0]), seconds(words[1]), words[2])
+	}
 	if len(words) == 3 {
 		return d.servePattern(number(words[0]), seconds(words[1]), words[2])
 	}
@@ -499,4 +586,31 @@ func (d *driver) servePattern(most int, wait time.Duration, pattern string) ([]s
 		}
 	}
 	return []string{strconv.Itoa(count)}, s.Close(background)
+}
+
+// serveLater replies to each request when its handler has returned.
+func (d *driver) serveLater(most int, wait time.Duration, pattern string) ([]string, error) {
+	served, later := 0, make(chan *bccn.Request, most)
+	s, err := d.bus.Serve(background, pattern, func(request *bccn.Request) []byte {
+		later <- request
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for ; served < most; served++ {
+		select {
+		case request := <-later:
+			for s.Pending() > 0 { // the handler has not returned
+				time.Sleep(time.Millisecond)
+			}
+			if err := request.Reply(background, replyTo(request)); err != nil {
+				return nil, err
+			}
+			continue
+		case <-time.After(wait):
+		}
+		break
+	}
+	return []string{strconv.Itoa(served)}, s.Close(background)
 }

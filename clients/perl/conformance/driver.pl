@@ -11,7 +11,7 @@ use Net::Bccn;
 # Seconds between looks at events other than messages.
 use constant SLICE => 0.02;
 
-my (%options, $path, $bus, @events, $held);
+my (%options, $path, $bus, @events, $held, @notices, $reports, $last);
 
 # The least and most words of each command, and whether it needs an open client.
 my %commands = (
@@ -23,6 +23,17 @@ my %commands = (
     echo        => [ 1, 1, 0, sub { $options{echo}      = $_[0] eq 'on'; return } ],
     reconnect   => [ 1, 1, 0, sub { $options{reconnect} = $_[0] eq 'on'; return } ],
     tap         => [ 1, 1, 0, sub { $options{tap}       = $_[0]; return } ],
+    wait        => [ 1, 1, 0, sub { $options{wait}      = $_[0]; return } ],
+    as          => [ 1, 1, 0, sub { $options{name}      = $_[0]; return } ],
+    report      => [ 1, 1, 0, sub { $reports            = $_[0] eq 'on'; return } ],
+    matches     => [ 3, 3, 0, sub { return Net::Bccn->matches(@_) ? 'yes' : 'no' } ],
+    control     => [ 1, 2, 1, sub { return $bus->control(@_) } ],
+    notices     => [ 0, 0, 1, sub { return splice @notices } ],
+    dispatch    => [ 0, 0, 1, sub { return $bus->dispatch } ],
+    poll        => [ 1, 1, 1, \&poll ],
+    await       => [ 0, 0, 1, sub { return 'msg', fields_of($bus->receive) } ],
+    origin      => [ 0, 0, 1, sub { return grep {defined} @{$last}{qw(time_ns datagram interface)} } ],
+    ask         => [ 2, 2, 1, sub { return $bus->request(@_)->{payload} } ],
     open        => [ 0, 1, 0, \&open_bus ],
     close       => [ 0, 0, 0, \&close_bus ],
     version     => [ 0, 0, 0, sub { return Net::Bccn->VERSION } ],
@@ -30,11 +41,11 @@ my %commands = (
     name        => [ 1, 1, 1, sub { $bus->set_name($_[0]); return $bus->name } ],
     sub         => [ 1, 1, 1, sub { return $bus->subscribe(@_) } ],
     cancel      => [ 2, 2, 1, \&cancel ],
-    callback    => [ 1, 1, 1, \&call_back ],
+    callback    => [ 1, 1, 1, sub { return $bus->subscribe($_[0], event_of('call')) } ],
     stream      => [ 1, 1, 0, \&unsupported ],
     take        => [ 2, 2, 0, \&unsupported ],
     unsub       => [ 1, 1, 1, sub { return $bus->unsubscribe(@_) } ],
-    listen      => [ 0, 0, 1, sub { return $bus->listen } ],
+    listen      => [ 0, 1, 1, sub { return $bus->listen(@_ ? event_of(@_) : ()) } ],
     lost        => [ 0, 0, 1, sub { return $bus->lost } ],
     status      => [ 0, 0, 1, sub { return encode_json($bus->status) } ],
     clients     => [ 0, 0, 1, sub { return encode_json([ $bus->clients ]) } ],
@@ -49,7 +60,7 @@ my %commands = (
     recv        => [ 1, 1, 1, \&receive ],
     count       => [ 2, 2, 1, \&count ],
     request     => [ 3, 4, 1, \&request ],
-    serve       => [ 2, 3, 1, \&serve ],
+    serve       => [ 2, 4, 1, \&serve ],
     fork        => [ 1, 1, 1, \&fork_with ],
 );
 
@@ -80,9 +91,12 @@ sub say_words {
 # --- commands ---
 
 sub connect_bus {
-    $bus = Net::Bccn->new(path => $path, %options, on_notice => sub {
-        push @events, [ $_[0]{kind} ] if $_[0]{kind} =~ /connected\z/;
-    });
+    my $note = sub {
+        my ($notice) = @_;
+        push @notices, @{$notice}{qw(kind count)}, $notice->{code} // '';
+        push @events, [ $notice->{kind} ] if $notice->{kind} =~ /connected\z/;
+    };
+    $bus = Net::Bccn->new(path => $path, %options, $reports ? () : (on_notice => $note));
     return;
 }
 
@@ -97,7 +111,7 @@ sub close_bus {
     $bus->close if $bus;
     undef $bus;
     undef $held;
-    @events = ();
+    @events = @notices = ();
     return;
 }
 
@@ -113,13 +127,19 @@ sub cancel {
     return;
 }
 
-sub call_back {
-    my ($pattern) = @_;
-    return $bus->subscribe($pattern, sub {
+# A callback: what it is called with is an event, which begins with the word.
+sub event_of {
+    my ($word) = @_;
+    return sub {
         my ($message) = @_;
         push @events, [ 'lost', $message->{lost} ] if $message->{lost};
-        push @events, [ 'call', fields_of($message) ];
-    });
+        push @events, [ $word, fields_of($message) ];
+    };
+}
+
+sub poll {
+    my $descriptor = $bus->fileno;
+    return $descriptor, IO::Select->new($descriptor)->can_read($_[0]) ? 'yes' : 'no';
 }
 
 sub unsupported { return Net::Bccn::Error->throw('unsupported', 'a subscription is no value in Perl') }
@@ -161,6 +181,7 @@ sub words_of {
 
 sub fields_of {
     my ($message) = @_;
+    $last = $message;
     return @{$message}{qw(channel payload)}, $message->{peer} ? @{$message}{qw(src seq peer verdict)} : ();
 }
 
@@ -185,12 +206,17 @@ sub request {
 }
 
 sub serve {
-    my ($most, $seconds, $pattern) = @_;
+    my ($most, $seconds, $pattern, $is_later) = @_;
     my $served = 0;
     if (defined $pattern) {
-        $bus->serve($pattern, sub { $served++; return "re:$_[0]{payload}" });
+        my @later; # is replied to when its handler has returned
+        my $reply = sub { $served++; return "re:$_[0]{payload}" };
+        $bus->serve($pattern, $is_later ? sub { push @later, $_[0]; return } : $reply);
         my $inputs = IO::Select->new($bus->fileno);
-        $bus->dispatch while $served < $most && $inputs->can_read($seconds);
+        while ($served < $most && $inputs->can_read($seconds)) {
+            $bus->dispatch;
+            $bus->reply($_, $reply->($_)) for splice @later;
+        }
         return $served;
     }
     while ($served < $most and my $message = $bus->receive($seconds)) {

@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use IO::Select;
+use Socket qw(AF_UNIX MSG_DONTWAIT SOCK_SEQPACKET pack_sockaddr_un);
 use Test::More;
 use Time::HiRes qw(ualarm);
 
@@ -61,22 +62,22 @@ subtest 'callbacks and receive' => sub {
     $bus->subscribe('plain');
     $bus->publish('cb/a',   1);
     $bus->publish('cb/a/b', 2);
-    is($bus->receive(5)->{payload}, 'seen', 'receive calls callbacks, and returns a message without one');
+    is($bus->receive(30)->{payload}, 'seen', 'receive calls callbacks, and returns a message without one');
     is_deeply([ \@both, \@one ], [ [ 1, 2 ], [1] ], 'each callback gets the messages of its pattern');
     $bus->subscribe('cb/a');
     $bus->publish('cb/a', 3);
-    is_deeply([ map { $_->{payload} } map { $bus->receive(5) } 1 .. 2 ], [ 3, 'seen' ], 'receive and the callbacks get it');
+    is_deeply([ map { $_->{payload} } map { $bus->receive(30) } 1 .. 2 ], [ 3, 'seen' ], 'receive and the callbacks get it');
     $bus->unsubscribe('cb/a');
     $bus->publish('cb/a', 4);
-    is($bus->receive(5)->{payload}, 'seen', 'receive no longer gets it');
+    is($bus->receive(30)->{payload}, 'seen', 'receive no longer gets it');
     is($bus->receive(0), undef, 'no other message');
 
     $bus->listen(sub { die "not today\n" });
     $bus->publish_to($bus->name, 'x');
-    is(error_of(sub { $bus->receive(5) }), "not today\n", 'receive dies when a callback dies');
+    is(error_of(sub { $bus->receive(30) }), "not today\n", 'receive dies when a callback dies');
     $bus->listen;
     $bus->publish_all('y');
-    is($bus->receive(5)->{channel}, '!', 'the last call of listen counts');
+    is($bus->receive(30)->{channel}, '!', 'the last call of listen counts');
 };
 
 subtest 'poll loops' => sub {
@@ -88,7 +89,7 @@ subtest 'poll loops' => sub {
     ok(!is_readable($fd, 0), 'nothing yet');
     $other->publish('poll/x', 'hello');
     $other->barrier;
-    ok(is_readable($fd, 5), 'readable');
+    ok(is_readable($fd, 30), 'readable');
     $bus->barrier; # reads it
     ok(is_readable($fd, 0), 'still readable while the message waits in the bus');
     $bus->dispatch;
@@ -108,10 +109,14 @@ subtest 'poll loops' => sub {
 subtest 'signals do not change a timeout' => sub {
     my $bus    = Net::Bccn->new;
     my $alarms = 0;
-    local $SIG{ALRM} = sub { $alarms++; ualarm(20_000) if $alarms < 3 };
-    ualarm(20_000);
+    local $SIG{ALRM} = sub { $alarms++ };
+    my $start = Net::Bccn::Connection::now();
+    ualarm(20_000, 20_000);
     is($bus->receive(0.3), undef, 'timed out');
-    is($alarms, 3, 'after three signals');
+    my $waited = Net::Bccn::Connection::now() - $start;
+    ualarm(0);
+    ok($alarms > 0, 'after signals');
+    ok($waited >= 0.3, 'and no sooner');
 };
 
 subtest 'batches' => sub {
@@ -125,9 +130,9 @@ subtest 'batches' => sub {
             $bus->publish('local/batch', $large);
             $bus->batch(sub { $bus->publish('batch/x', 4) });
         });
-        is_deeply([ map { $bus->receive(5)->{payload} } 1 .. 4 ], [ 1, 2, $large, 4 ], 'sends all messages at its end, in order');
+        is_deeply([ map { $bus->receive(30)->{payload} } 1 .. 4 ], [ 1, 2, $large, 4 ], 'sends all messages at its end, in order');
         like(error_of(sub { $bus->batch(sub { $bus->publish('batch/x', 5); die "halfway\n" }) }), qr/halfway/, 'dies');
-        is($bus->receive(5)->{payload}, 5, 'sends what was published before');
+        is($bus->receive(30)->{payload}, 5, 'sends what was published before');
     }
 };
 
@@ -194,7 +199,7 @@ subtest 'a child of fork does not disturb its parent' => sub {
     }
     waitpid $pid, 0;
     is($?, 0, 'the child ends well');
-    ok(is_readable($fd, 5), "the parent's descriptor still works");
+    ok(is_readable($fd, 30), "the parent's descriptor still works");
     is($bus->receive(0)->{payload}, 'child', 'and its connection');
 };
 
@@ -212,6 +217,82 @@ subtest 'a flood of what is no answer' => sub {
     $flood->() for 1 .. 2000;
     $bus->dispatch;
     ok(@notices < 2000, 'notices that wait are bounded');
+};
+
+# A bus that has lost its connection, and whose next one goes to an address where nobody answers.
+sub cut_off {
+    my ($path, %options) = @_;
+    my $bus = Net::Bccn->new(on_notice => sub { }, %options);
+    $bus->{path} = $path;
+    $bus->_let_go;
+    return $bus;
+}
+
+# Answers what has come to a socket as a daemon would, as far as it must. Returns the packets.
+sub answer_all {
+    my ($socket) = @_;
+    my @packets;
+    while (defined recv $socket, my $packet, 1 << 17, MSG_DONTWAIT) {
+        push @packets, $packet;
+        send $socket, "CMSG pong\0$1", 0 if $packet =~ /\ACMSG ping\0(.*)/;
+    }
+    return @packets;
+}
+
+subtest 'a deadline holds while the bus connects' => sub {
+    my $path = "\0bccn/bus.t/$$";
+    socket my $listener, AF_UNIX, SOCK_SEQPACKET, 0 or die "no socket: $!\n";
+    bind $listener, pack_sockaddr_un($path) and listen $listener, 8 or die "no listener: $!\n";
+    my $bus = cut_off($path, timeout => 60);
+    $bus->{subscriptions} = [ map { { pattern => "deadline/$_", regex => qr/x/ } } 1 .. 1000 ]; # more than there is room for
+    is($bus->receive($_), undef, "receive returns after $_ s") for 0, 0.01;
+    $bus->dispatch;
+    ok($bus->{socket} && !$bus->{ready}, 'there is a connection, which nobody greets');
+    $bus->{timeout} = 0.01; # of calls, and not of the greeting that has begun
+    is(error_of(sub { $bus->publish('a', 'x') })->code, 'unavailable', 'a publish fails in time');
+    is(error_of(sub { $bus->subscribe('a') })->code, 'unavailable', 'and a subscribe');
+    is(error_of(sub { $bus->unsubscribe("deadline/$_") })->code, 'unavailable', "an unsubscribe of number $_") for 1, 1000;
+    my $fd = $bus->fileno;
+    accept my $daemon, $listener or die "nobody connects: $!\n";
+    my @packets;
+    while (!$bus->{ready} || @{ $bus->{withdrawn} }) { # each turn of a loop goes on
+        push @packets, answer_all($daemon);
+        is_readable($fd, 30) or last;
+        $bus->dispatch;
+    }
+    my @said = grep {/SUB /} @packets, answer_all($daemon);
+    is_deeply(\@said, [ (map {"SUB deadline/$_"} 1 .. 999), 'UNSUB deadline/1' ], 'each is said once, and one is taken back');
+};
+
+subtest 'a call waits for the next connection up to its timeout' => sub {
+    my $bus = cut_off('/nonexistent/bus.sock', timeout => 0.05);
+    @{$bus}{qw(tried_at retry_at)} = (Net::Bccn::Connection::now(), Net::Bccn::Connection::now() + 1000);
+    my $start = Net::Bccn::Connection::now();
+    my $error = error_of(sub { $bus->publish('a', 'x') });
+    is($error->code, 'unavailable', 'it fails');
+    ok(Net::Bccn::Connection::now() - $start >= 0.05, 'after its timeout');
+    like($error->text, qr{/nonexistent/}, 'and has tried once more');
+    $bus->{timeout} = 1000;
+    is(error_of(sub { $bus->request('a', 'x', 0.01) })->code, 'unavailable', 'a request has its own timeout');
+};
+
+subtest 'a flood of messages before an answer' => sub {
+    my $bus = Net::Bccn->new;
+    no warnings 'redefine'; ## no critic (ProhibitNoWarnings)
+    local *Net::Bccn::Connection::_read = sub { $bus->{waiting} += 1024 * 1024; return 1 };
+    is(error_of(sub { $bus->barrier })->code, 'backlog', 'is bounded');
+    ok($bus->{waiting} <= 130 * 1024 * 1024, 'by what may wait');
+};
+
+subtest 'what a tap shows as rejected' => sub {
+    my $bus = Net::Bccn->new;
+    my @called;
+    $bus->subscribe('tapped', sub { push @called, $_[0]{verdict} });
+    $bus->{wanted}{tap} = 'on';
+    push @{ $bus->{backlog} },
+        map { { channel => 'tapped', payload => '', verdict => $_ } } qw(ok duplicate retained hmac);
+    is_deeply([ map { $bus->receive(0)->{verdict} } 1, 2 ], [qw(duplicate hmac)], 'goes to the stream');
+    is_deeply(\@called, [qw(ok retained)], 'and to no callback');
 };
 
 is_deeply(\@warnings, [], 'no warnings so far');

@@ -19,12 +19,6 @@ sub vectors {
 
 sub bytes { return pack 'H*', $_[0] }
 
-sub fails_as_protocol {
-    my ($code, $what) = @_;
-    my $result = eval { $code->(); 1 };
-    return is($result ? 'accepted' : $@->code, 'protocol', $what);
-}
-
 subtest 'patterns' => sub {
     for my $entry (@{ vectors('patterns')->{matches} }) {
         my ($pattern, $channel) = @{$entry}{qw(pattern channel)};
@@ -49,12 +43,12 @@ subtest 'packets' => sub {
         elsif ($entry->{type} eq 'RECV') {
             my $message = parse($packet);
             is($message->{$_}, $entry->{$_}, "$name: $_") for qw(peer verdict);
-            is($message->{time}, $entry->{unix_ns}, "$name: time");
+            is($message->{time_ns}, $entry->{unix_ns}, "$name: time_ns");
             is($message->{datagram}, bytes($entry->{datagram}), "$name: datagram");
         }
         elsif ($entry->{type} eq 'PACK') {
             my @inside = map { bytes($_) } @{ $entry->{packets} };
-            is_deeply([ unpack_packets($packet) ], \@inside, $name);
+            is_deeply(unpack_packets($packet), \@inside, $name);
             is(pack_packets(@inside), $packet, "$name, written");
         }
     }
@@ -65,8 +59,10 @@ subtest 'packets' => sub {
     }
     for my $entry (@{ $packets->{invalid} }) {
         my $packet = bytes($entry->{packet});
-        fails_as_protocol(sub { parse($packet) }, $entry->{name}) if $entry->{name} =~ /\ARECV:/;
-        fails_as_protocol(sub { parse($_) for unpack_packets($packet) }, $entry->{name}) if $entry->{name} =~ /\APACK:/;
+        is(parse($packet), undef, $entry->{name}) if $entry->{name} =~ /\ARECV:/;
+        next if $entry->{name} !~ /\APACK:/;
+        my $inside = unpack_packets($packet);
+        ok(!$inside || (grep { !defined parse($_) } @{$inside}), $entry->{name});
     }
 };
 
@@ -80,7 +76,7 @@ subtest 'datagrams' => sub {
             src     => $entry->{src},
             seq     => $entry->{seq} + 0,
             peer    => '10.0.0.7:5400',
-            time    => 1760000000123456789,
+            time_ns => 1760000000123456789,
             verdict => 'ok',
             datagram => $datagram,
         );

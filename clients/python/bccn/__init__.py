@@ -1,14 +1,7 @@
 """LISTEN/NOTIFY between the programs of a network segment: the client of the ``bccnd`` bus.
 
-    import bccn
-
-    with bccn.Client() as bus:
-        bus.subscribe("sensors/>")
-        bus.publish("sensors/kitchen/temperature", "21.5")
-        for message in bus:
-            print(message.channel, message.text)
-
 ``Client`` blocks, ``AsyncClient`` (imported when first used) awaits. Both reconnect and resubscribe by themselves.
+``clients/python/README.md`` has examples.
 """
 
 from bccn.client import Client, Subscription

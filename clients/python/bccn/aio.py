@@ -1,7 +1,7 @@
 """The asyncio client, on asyncio's own loops and on uvloop.
 
 Rules:
-1. The loop watches the socket and calls when an attempt to connect is due. No task of its own is needed.
+1. The loop watches one descriptor (``Readiness``), which says when there is something to do. No task is needed.
 2. Reading pauses while more than READ_AHEAD_LIMIT bytes of messages wait to be received (then the daemon's queue for
    this client fills, and its policy decides), but never while an answer is awaited.
 3. Callbacks run in one task, one after the other, so that a slow one fills the daemon's queue, not memory here.
@@ -14,23 +14,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from asyncio import get_running_loop
+from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import Any, Self
 
-from bccn.errors import ClosedError, ProtocolError
+from bccn.errors import ClosedError, InvalidError, ProtocolError
 from bccn.exchange import FOREVER, Pending, Request
 from bccn.inbox import Callback, Held
 from bccn.operations import Handler, Operations
 from bccn.protocol import Message
-from bccn.session import BACKLOG_LIMIT
-from bccn.transport import Transport
+from bccn.readiness import Readiness
+from bccn.session import BACKLOG_LIMIT, READ_LIMIT
 
 READ_AHEAD_LIMIT = 1024 * 1024
-# Packets read in one turn of the loop.
-READ_LIMIT = 64
 
 
 class AsyncStream:
@@ -38,6 +36,7 @@ class AsyncStream:
 
     _is_over: Callable[[], bool]
     receive: Callable[[], Awaitable[Message | None]]
+    close: Callable[[], Awaitable[None]]
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Messages, until it is closed."""
@@ -48,13 +47,17 @@ class AsyncStream:
             if not self._is_over():  # another client's, out of a callback
                 raise
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self.close()
+
 
 class AsyncSubscription(Held, AsyncStream):
     """As ``Subscription``, with ``await``."""
 
-    def __init__(self, client: AsyncClient, pattern: str, callback: Callback | None = None) -> None:
-        super().__init__(pattern, callback)
-        self._client = client
+    _client: AsyncClient
 
     async def close(self) -> None:
         """End it; see ``Subscription.close``."""
@@ -64,40 +67,31 @@ class AsyncSubscription(Held, AsyncStream):
         """The next message that matches; None after ``timeout`` seconds."""
         return await self._client._next(timeout, self)
 
-    def _is_over(self) -> bool:
-        return self.ended or self._client._is_over()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
 
 class AsyncClient(Operations, AsyncStream):
     """As ``Client``, with ``await``: ``async with``, or ``connect`` and ``close``. Not for a child of fork."""
 
     _read_ahead = READ_AHEAD_LIMIT
     _receiving = 0  # how many wait for a message
-    _reading = _writing = False  # what the loop watches the transport for
-    _timer: asyncio.TimerHandle | None = None  # one for all who wait: most are answered long before
-    _timer_due = FOREVER
+    _loop: AbstractEventLoop | None = None
     _calling: asyncio.Task[None] | None = None  # takes the messages that have callbacks
+    _timer: asyncio.TimerHandle | None = None  # one for all who wait
+    _timer_due = FOREVER
 
     @asynccontextmanager
     async def batch(self) -> AsyncIterator[None]:
         """``async with client.batch():`` what is published meanwhile goes packed; see ``Client.batch``."""
-        await self._open_batch()
+        self._check()
+        await self._available()
+        is_outer = self._batches.begin(self._granted.get("pack", ""))
         try:
             yield
         finally:
-            await self._close_batch()
+            await self._transmit(*self._batches.flush(ends=is_outer))
 
     async def subscribe(self, pattern: str, callback: Callback | None = None) -> AsyncSubscription:
         """Returns when it is in force; see ``Client.subscribe``."""
-        subscription = AsyncSubscription(self, pattern, callback)
-        await self._subscribe(subscription)
-        return subscription
+        return await self._subscribe(AsyncSubscription(pattern, callback, self))
 
     async def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that is not only for callbacks; None after ``timeout`` seconds."""
@@ -115,12 +109,13 @@ class AsyncClient(Operations, AsyncStream):
             await slots.acquire()
             self._start(self._call(answer, request)).add_done_callback(lambda _: slots.release())
 
-        subscription = AsyncSubscription(self, pattern)
-        await self._serve(subscription, handler, carry_out)
-        return subscription
+        return await self._serve(AsyncSubscription(pattern, None, self), handler, carry_out)
 
     async def connect(self) -> None:
         """Connect; tries for ``wait`` seconds. Raises UnavailableError, RejectedError."""
+        if self._readiness is None:
+            self._loop, self._readiness = get_running_loop(), Readiness()
+            self._loop.add_reader(self._readiness.fileno(), self._on_ready)
         if not self.connected:
             await self._connect()
 
@@ -151,8 +146,14 @@ class AsyncClient(Operations, AsyncStream):
         self._arrival = Pending()  # something to receive, or never again; then another one
         self._tasks: set[asyncio.Task[None]] = set()  # those of callbacks and handlers
 
-    def _is_over(self) -> bool:
-        return bool(self._closed)
+    def _forked(self) -> None:
+        super()._forked()
+        self._closed, self._due = "the client was made before fork: make another one here", FOREVER
+
+    def _check(self, *, asks: bool = False) -> None:
+        super()._check(asks=asks)
+        if self._loop is not get_running_loop():
+            raise InvalidError("the client belongs to another loop: make a client for each")
 
     @property
     def _wants_packets(self) -> bool:
@@ -177,11 +178,11 @@ class AsyncClient(Operations, AsyncStream):
                 return None
         message = inbox.next_of(stream)
         if not self._reading:
-            self._attend()
+            self._settle()
         return message
 
     async def _wait(self, pending: Pending, deadline: float) -> None:
-        self._attend()
+        self._settle()
         if pending.done:
             return
         woken: asyncio.Future[None] = get_running_loop().create_future()
@@ -192,58 +193,29 @@ class AsyncClient(Operations, AsyncStream):
 
         pending.wakers |= {wake}
         self._deadlines[wake] = deadline
-        self._set_timer(deadline)
+        if deadline < self._timer_due:
+            self._on_time()
         try:
             await woken
         finally:
             pending.wakers -= {wake}
             del self._deadlines[wake]
 
-    async def _give_way(self) -> None:
-        await asyncio.sleep(0)
-
-    def _attend(self) -> None:
-        """Have the loop watch what matters now."""
-        if self._transport is not None:
-            reading, writing = self._wants_packets, bool(self._unsent)
-            if reading != self._reading or writing != self._writing:
-                self._watch(self._transport, reading, writing)
-        self._set_timer(self._due)
-
-    def _set_timer(self, due: float) -> None:
-        """Have ``_on_time`` called then, or earlier."""
-        if due < self._timer_due:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_due = due
-            self._timer = get_running_loop().call_later(due - monotonic(), self._on_time)
-
     def _on_time(self) -> None:
-        self._timer_due, now = FOREVER, monotonic()
+        """Wake who has waited for long enough, and come again for the next: most are answered long before."""
+        now, self._timer_due = monotonic(), FOREVER
+        if self._timer is not None:
+            self._timer.cancel()
         for wake, deadline in self._deadlines.items():
             if deadline <= now:
                 wake()
-        self._set_timer(min((due for due in self._deadlines.values() if due > now), default=FOREVER))
-        self._on_ready()
+            else:
+                self._timer_due = min(self._timer_due, deadline)
+        if self._timer_due != FOREVER:
+            self._timer = get_running_loop().call_later(self._timer_due - now, self._on_time)
 
-    def _watch(self, transport: Transport, reading: bool, writing: bool) -> None:
-        loop, descriptor = get_running_loop(), transport.fileno()
-        if reading:
-            loop.add_reader(descriptor, self._on_ready)
-        else:
-            loop.remove_reader(descriptor)
-        if writing:
-            loop.add_writer(descriptor, self._on_ready)
-        else:
-            loop.remove_writer(descriptor)
-        self._reading, self._writing = reading, writing
-
-    def _closing(self, transport: Transport, /) -> None:
-        self._watch(transport, False, False)
-
-    def _forked(self) -> None:
-        super()._forked()
-        self._closed, self._due = "the client was made before fork: make another one here", FOREVER
+    async def _give_way(self) -> None:
+        await asyncio.sleep(0)
 
     def _on_ready(self) -> None:
         with suppress(ProtocolError):  # the connection has ended with it, and a notice says so
@@ -258,16 +230,14 @@ class AsyncClient(Operations, AsyncStream):
                 self._calling = self._start(self._call_back())
         elif inbox.has_routes and inbox.waiting_size > self._read_ahead and not inbox.fills_stream:
             self._drop_unclaimed()
-        if (
-            inbox.received
-            or inbox.has_routes
-            or self._closed
-            or (self._transport is None and self._due == FOREVER)
-        ):
+        is_over = self._closed or (self._transport is None and self._due == FOREVER)
+        if inbox.received or inbox.has_routes or is_over:
             self._arrival.finish()
             self._arrival = Pending()
-        self._pass_on_notices()
-        self._attend()
+        self._settle()
+        if is_over and self._readiness is not None and self._loop is not None:
+            self._loop.remove_reader(self._readiness.fileno())
+            self._readiness = None
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that ends with the client."""

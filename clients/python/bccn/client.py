@@ -5,6 +5,8 @@ Rules:
    answer or for room reads on, or both could wait for each other, and who only publishes has a ``_glance`` at times.
 2. Callbacks and ``on_notice`` run inside the client's calls, never while a packet is half processed: they may call.
 3. Nothing happens between two calls. A select loop learns from ``Readiness`` when to make one.
+4. One thread is inside a call at a time, and has the ``_turn``; another waits for its own, or is told that it does
+   not come. Who publishes needs none for a packet that can be sent at once, and waits for room as well as for a turn.
 """
 
 # ruff: noqa: SLF001 - a subscription is a part of its client
@@ -12,35 +14,38 @@ Rules:
 from __future__ import annotations
 
 import time
-from _thread import get_ident
+from _thread import RLock
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from time import monotonic
 
 from bccn.errors import ClosedError, InvalidError
-from bccn.exchange import FOREVER, Pending, Request
-from bccn.inbox import Callback, Held
+from bccn.exchange import FOREVER, Entry, Pending, Request
+from bccn.inbox import MESSAGE_COST, Callback, Held
 from bccn.operations import Operations
 from bccn.protocol import Message, build_msg
-from bccn.session import Session
-from bccn.transport import POLL_LIMIT, READABLE, WRITABLE, Transport
+from bccn.session import READ_LIMIT, Session
+from bccn.transport import NO_SIGNAL, POLL_LIMIT, READABLE, WRITABLE
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
     from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-    from bccn.readiness import Readiness
-
     P = ParamSpec("P")
     T = TypeVar("T")
 
+# Seconds between attempts to publish beside another thread's call: a full socket takes hundreds of packets meanwhile.
+TURN_PAUSE = 0.001
+OCCUPIED = (
+    "another thread stays inside a call of this client: make a client for each, or only publish from others"
+)
 # Seconds between looks, while a program only publishes, at what the daemon has to say about it.
 GLANCE_INTERVAL = 0.1
 # Bytes that wait to be received, above which such looks would only fill memory.
 GLANCE_LIMIT = 1024 * 1024
-# Packets read without waiting by one call: in a flood the caller's loop has its turn.
-READ_LIMIT = 1024
+# Packets read by such a look and by ``dispatch``: in a flood the caller's loop has its turn.
+GLANCE_PACKETS = 1024
 
 
 def finish(operation: Coroutine[Any, Any, T]) -> T:
@@ -57,54 +62,40 @@ class Blocking(Session):
     """A session that waits with poll(2)."""
 
     async def _wait(self, pending: Pending, deadline: float) -> None:
-        # An answer takes the daemon longer than us: a first attempt to read would be in vain.
-        transport = self._transport if not self._unsent and not pending.done else None
-        if transport is not None and transport.wait(READABLE, min(deadline, self._due)):
-            self._read()
-        while not pending.done and self._step(deadline):
+        while not pending.done and self._wait_and_work(deadline):
             pass
 
-    def _step(self, deadline: float) -> bool:
-        """Wait until something may have happened; False once ``deadline`` (monotonic seconds) has passed."""
-        if self._transport is None:
-            self._check()
-        if self._unsent:
-            self._flush()
-            if not self._unsent:
-                return True
-        reading = self._wants_packets
-        if reading and self._read():
-            if self._transport is None:
-                return True
-            if self._due != FOREVER:  # much may come that is no answer to the greeting
-                self._advance()
-            return monotonic() < deadline
+    def _wait_and_work(self, deadline: float) -> bool:
+        """Wait until something may have happened, and see to it; False once ``deadline`` has passed."""
         transport, until = self._transport, min(deadline, self._due)
         if transport is None:
+            self._check()
             time.sleep(min(max(0.0, until - monotonic()), POLL_LIMIT))
-        elif transport.wait(READABLE * reading | WRITABLE * bool(self._unsent), until):
-            return True
-        self._advance()
+            self._advance()  # and no more: to be connected again takes a look of its own
+        else:
+            transport.wait(READABLE * self._wants_packets | WRITABLE * bool(self._unsent), until)
+            self._work(READ_LIMIT)
         return monotonic() < deadline
 
 
 def blocking(
-    operation: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]],
+    operation: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]], *, alone: bool = True
 ) -> Callable[Concatenate[Client, P], T]:
-    """The method of ``Client`` that runs an operation to its end."""
+    """The method of ``Client`` that runs an operation to its end; see ``_run``."""
 
     @wraps(operation)
     def method(self: Client, /, *arguments: P.args, **settings: P.kwargs) -> T:
-        return self._run(operation(self, *arguments, **settings))
+        return self._run(operation(self, *arguments, **settings), alone=alone)
 
     return method
 
 
 class Stream:
-    """What iteration takes messages from, until it ``_is_over``."""
+    """What messages are received from, until it is closed: with ``with``, at the end of that."""
 
     _is_over: Callable[[], bool]
     receive: Callable[[], Message | None]
+    close: Callable[[], None]
 
     def __iter__(self) -> Iterator[Message]:
         """Messages, until it is closed."""
@@ -115,6 +106,12 @@ class Stream:
             if not self._is_over():  # another client's, out of a callback
                 raise
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close()
+
 
 class Subscription(Held, Stream):
     """What ``subscribe`` and ``serve`` return. Also a context manager.
@@ -123,9 +120,7 @@ class Subscription(Held, Stream):
     come from here, and not from the client; those that wait there move over.
     """
 
-    def __init__(self, client: Client, pattern: str, callback: Callback | None = None) -> None:
-        super().__init__(pattern, callback)
-        self._client = client
+    _client: Client
 
     def close(self) -> None:
         """End it, even where this raises because the daemon does not answer; to close again does nothing."""
@@ -135,63 +130,62 @@ class Subscription(Held, Stream):
         """The next message that matches; None after ``timeout`` seconds. Callbacks are called meanwhile."""
         return self._client._next(timeout, self)
 
-    def _is_over(self) -> bool:
-        return self.ended or self._client._is_over()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 class Client(Blocking, Stream):
-    """A connection to the bus of this host, made again by itself when it breaks. One thread at a time.
+    """A connection to the bus of this host, made again by itself when it breaks.
 
-    Raises UnavailableError without a daemon, RejectedError when it does not grant what was asked.
+    Raises UnavailableError without a daemon, RejectedError when it does not grant what was asked. Threads may publish
+    at any time, and else take turns: while one stays inside a call, another's raises InvalidError after ``timeout``.
     """
 
     _glance_due = 0.0
+    _shows_messages = True
 
     def _begin_life(self) -> None:
         super()._begin_life()
-        self._readiness: Readiness | None = None
+        self._turn = RLock()
 
     def _begin(self) -> None:
         finish(self._connect())
-        self._disown()
 
     def publish(self, channel: str, payload: bytes | str = b"") -> None:
-        """Hand one message to the daemon; waits only while it is away or takes no more.
+        """Hand one message to the daemon; waits only while it is away or takes no more. From any thread.
 
         What the daemon then rejects (too large, no right) arrives later: as a notice, and from ``barrier``.
         Raises UnavailableError or TimedOutError after ``timeout``: this message was not sent.
         """
-        packet, packer = build_msg(channel, payload), self._packer
-        if packer is not None:
-            for full, messages in packer.add(packet):
-                self._run(self._transmit(full, messages))
-        elif not self._send_now(packet):
-            self._run(self._transmit(packet))
-        elif self._notices or self._readiness is not None or monotonic() >= self._glance_due:
+        packet = build_msg(channel, payload)
+        if self._batches:
+            for full in self._batches.gather(packet):
+                self._run(self._transmit(full), alone=False)
+            return
+        try:
+            self._send(packet, NO_SIGNAL)
+        except OSError:  # no room, or no connection
+            self._run(self._transmit((packet, 1)), alone=False)
+            return
+        self._published += 1
+        if monotonic() >= self._glance_due:
             self._glance()
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """``with client.batch():`` what is published inside goes packed (with ``pack=True``); they nest."""
-        self._run(self._open_batch())
+        """``with client.batch():`` what this thread publishes inside goes packed (with ``pack=True``); they nest."""
+        self._check()
+        self._run(self._available(), alone=False)
+        is_outer = self._batches.begin(self._granted.get("pack", ""))
         try:
             yield
         finally:
-            self._run(self._close_batch())
+            self._run(self._transmit(*self._batches.flush(ends=is_outer)), alone=False)
 
-    publish_all = blocking(Operations.publish_all)
-    publish_to = blocking(Operations.publish_to)
+    publish_all = blocking(Operations.publish_all, alone=False)
+    publish_to = blocking(Operations.publish_to, alone=False)
+    reply = blocking(Operations.reply, alone=False)
     send_datagram = blocking(Operations.send_datagram)
     barrier = blocking(Operations.barrier)
     listen = blocking(Operations.listen)
     request = blocking(Operations.request)
-    reply = blocking(Operations.reply)
     set_name = blocking(Operations.set_name)
     heartbeat = blocking(Operations.heartbeat)
     control = blocking(Operations.control)
@@ -204,26 +198,24 @@ class Client(Blocking, Stream):
 
         Its messages go to ``callback``, or without one to the stream of the client, or to its own.
         """
-        subscription = Subscription(self, pattern, callback)
-        self._run(Operations._subscribe(self, subscription))
-        return subscription
+        return self._run(Operations._subscribe(self, Subscription(pattern, callback, self)))
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that is not for callbacks only (these are called); None after ``timeout`` seconds."""
         self._receives = True
         return self._next(timeout)
 
-    def dispatch(self) -> None:
+    @blocking
+    async def dispatch(self) -> None:
         """For select loops: call the callbacks of all that waits. Other messages wait for ``receive``."""
         self._check()
-        self._work(READ_LIMIT)
-        try:
-            while self._inbox.backlog:
-                self._call_back()
-            if self._inbox.waiting_size > GLANCE_LIMIT:
-                self._drop_unclaimed()
-        finally:
-            self._settle()
+        self._work(GLANCE_PACKETS)
+        while self._inbox.backlog:
+            message, callbacks = self._inbox.take()
+            for callback in callbacks:
+                callback(message)
+        if self._inbox.waiting_size > GLANCE_LIMIT:
+            self._drop_unclaimed()
 
     def fileno(self) -> int:
         """A descriptor for select loops: readable means ``dispatch``. It survives reconnections, not fork."""
@@ -232,7 +224,7 @@ class Client(Blocking, Stream):
             from bccn.readiness import Readiness
 
             self._readiness = Readiness()
-        self._settle()
+        self._glance()
         return self._readiness.fileno()
 
     def request_many(
@@ -245,10 +237,9 @@ class Client(Blocking, Stream):
         """
         coming = Operations.request_many(self, channel, payload, timeout, count, wait_anyway=wait_anyway)
         try:
-            while True:
-                yield self._run(coming.__anext__())
-        except StopAsyncIteration:
-            return
+            with suppress(StopAsyncIteration):
+                while True:
+                    yield self._run(coming.__anext__())
         finally:
             finish(coming.aclose())
 
@@ -258,10 +249,10 @@ class Client(Blocking, Stream):
         Needs ``format="full"``. The pattern ``!`` stands for requests to all and to this program. The handler runs
         inside ``receive`` or ``dispatch``.
         """
-        subscription = Subscription(self, pattern)
-        serving = Operations._serve
-        self._run(serving(self, subscription, handler, lambda answer, request: self._run(answer(request))))
-        return subscription
+        serving, subscription = Operations._serve, Subscription(pattern, None, self)
+        return self._run(
+            serving(self, subscription, handler, lambda answer, request: self._run(answer(request)))
+        )
 
     @property
     def name(self) -> str:
@@ -271,12 +262,9 @@ class Client(Blocking, Stream):
         return super().name
 
     def close(self) -> None:
-        """Let go of the connection at once; ``with`` waits for a barrier first. Never raises."""
+        """Let go of the connection at once; ``with`` waits for a barrier first. Never raises. From any thread."""
         self._close()
         self._readiness = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
@@ -287,19 +275,48 @@ class Client(Blocking, Stream):
 
     # --- how it waits ---
 
-    def _is_over(self) -> bool:
-        return bool(self._closed)
+    def _run(self, operation: Coroutine[Any, Any, T], *, alone: bool = True) -> T:
+        """The result of an operation. One that is not ``alone`` only publishes; see ``_deliver``."""
+        if alone and not self._turn.acquire(True, self._timeout):
+            operation.close()
+            raise InvalidError(OCCUPIED)
+        try:
+            return finish(operation)
+        finally:
+            if alone:
+                self._turn.release()
+            self._glance()
+
+    async def _deliver(self, entry: Entry, timeout: float | None = None) -> str:
+        deadline = monotonic() + self._timeout
+        while not self._turn.acquire(True, TURN_PAUSE):
+            self._check()
+            try:
+                for packet in entry.packets:  # one, or none to wait for a connection
+                    self._send(packet, NO_SIGNAL)
+            except OSError:
+                if monotonic() >= deadline:
+                    raise self._why_not(unsent=True) from None
+            else:
+                self._published += entry.messages
+                return ""
+        try:
+            return await super()._deliver(entry, timeout)
+        finally:
+            self._turn.release()
 
     def _next(self, timeout: float | None, of: Held | None = None) -> Message | None:
-        if get_ident() != self._owner:
-            self._claim()
-        inbox = self._inbox
-        stream = inbox.received if of is None else inbox.open_stream(of)
-        if not stream:
-            deadline = FOREVER if timeout is None else monotonic() + timeout
+        if not self._turn.acquire(False) and not self._turn.acquire(True, self._timeout):
+            raise InvalidError(OCCUPIED)
+        try:
+            inbox = self._inbox
+            stream = inbox.received if of is None else inbox.open_stream(of)
+            deadline = FOREVER if timeout is None or stream else monotonic() + timeout
             while not stream:
                 if inbox.backlog:
-                    self._call_back()
+                    message, callbacks = inbox.take()
+                    for callback in callbacks:
+                        callback(message)
                     continue
                 if of is not None:
                     inbox.open_stream(of)  # a callback may have closed it
@@ -307,49 +324,26 @@ class Client(Blocking, Stream):
                         self._drop_unclaimed()
                 self._settle()
                 self._check(asks=True)
-                if not self._step(deadline) and not stream and not inbox.backlog:
+                in_time = (self._work(READ_LIMIT) and monotonic() < deadline) or self._wait_and_work(deadline)
+                if not (in_time or stream or inbox.backlog):
                     self._settle()
                     return None
-        if self._notices or self._readiness is not None:
-            self._settle()
-        return inbox.next_of(stream)
-
-    def _run(self, operation: Coroutine[Any, Any, T]) -> T:
-        try:
-            self._claim()
-        except InvalidError:
-            operation.close()
-            raise
-        try:
-            return finish(operation)
+            if self._notices or self._readiness is not None:
+                self._settle()
+            message = stream.popleft()
+            inbox.waiting_size -= len(message.payload) + MESSAGE_COST
+            return message
         finally:
-            self._glance()
+            self._turn.release()
 
     def _glance(self) -> None:
         """Settle, and once in a while see what the daemon has to say to a program that only publishes."""
-        if (now := monotonic()) >= self._glance_due:
-            self._glance_due = now + GLANCE_INTERVAL
-            if self._inbox.waiting_size < GLANCE_LIMIT:
-                self._work(READ_LIMIT)
-        self._settle()
-
-    async def _give_way(self) -> None:
-        self._glance()
-
-    def _settle(self) -> None:
-        """At the end of each call: pass on notices, have select loops know how things stand."""
-        if self._notices:
-            self._pass_on_notices()
-        if self._readiness is not None and not self._closed:
-            socket = -1 if self._transport is None else self._transport.fileno()
-            self._readiness.watch(socket, READABLE | WRITABLE * bool(self._unsent))
-            self._readiness.set_timer(0.0 if self._inbox else self._due)
-
-    def _call_back(self) -> None:
-        message, callbacks = self._inbox.take()
-        for callback in callbacks:
-            callback(message)
-
-    def _closing(self, _transport: Transport, /) -> None:
-        if self._readiness is not None:
-            self._readiness.watch(-1)
+        if self._turn.acquire(False):  # else who is inside does it
+            try:
+                if (now := monotonic()) >= self._glance_due:
+                    self._glance_due = now + GLANCE_INTERVAL
+                    if self._inbox.waiting_size < GLANCE_LIMIT:
+                        self._work(GLANCE_PACKETS)
+                self._settle()
+            finally:
+                self._turn.release()

@@ -9,11 +9,12 @@ class BccnError(Exception):
 
     code = ""
 
+    def __init_subclass__(cls, *, code: str = "") -> None:
+        cls.code = code or cls.code
 
-class InvalidError(BccnError, ValueError):
+
+class InvalidError(BccnError, ValueError, code="invalid"):
     """An argument cannot be sent at all."""
-
-    code = "invalid"
 
 
 class RejectedError(BccnError):
@@ -32,54 +33,40 @@ class RefusedError(RejectedError):
     """This program has no right to it (code ``refused``)."""
 
 
-class UnavailableError(BccnError, ConnectionError):
+class UnavailableError(BccnError, ConnectionError, code="unavailable"):
     """There is no daemon, or it went away and did not come back in time.
 
     ``reason``: ``busy`` when the daemon accepts no connection because too many programs connect, or why it closed the
     connection, as it said (``clients/PROTOCOL.md``, "Notices"); empty for anything else.
     """
 
-    code = "unavailable"
-
     def __init__(self, text: str = "", reason: str = "") -> None:
         super().__init__(text)
         self.reason = reason
 
 
-class UnconfirmedError(UnavailableError):
+class UnconfirmedError(UnavailableError, code="unconfirmed"):
     """Messages sent on a connection that broke may not have been published. ``reason``: why, if the daemon said."""
 
-    code = "unconfirmed"
 
-
-class TimedOutError(BccnError, TimeoutError):
+class TimedOutError(BccnError, TimeoutError, code="timeout"):
     """The daemon does not answer or takes no more, or no reply came."""
 
-    code = "timeout"
 
-
-class NobodyListensError(BccnError):
+class NobodyListensError(BccnError, code="nobody"):
     """Nobody on this host, nor on another with a daemon, would get the request."""
 
-    code = "nobody"
 
-
-class BacklogError(BccnError):
+class BacklogError(BccnError, code="backlog"):
     """This program makes requests and does not receive the messages that wait for it."""
 
-    code = "backlog"
 
-
-class ClosedError(BccnError):
+class ClosedError(BccnError, code="closed"):
     """The client or the subscription was closed, or the client belongs to another process."""
 
-    code = "closed"
 
-
-class ProtocolError(BccnError):
+class ProtocolError(BccnError, code="protocol"):
     """The daemon sent a packet that is not of this protocol."""
-
-    code = "protocol"
 
 
 def rejected(value: str) -> RejectedError:

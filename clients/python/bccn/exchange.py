@@ -1,4 +1,4 @@
-"""Request and reply, as every client of the bus does it (PROTOCOL.md, "Request and reply"). No I/O, no clock.
+"""What is under way: to the daemon, and to other programs (PROTOCOL.md, "Request and reply"). No I/O, no clock.
 
 Rules:
 1. Tokens cannot be guessed and belong to one client: a message that begins with one of ours is a reply.
@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from bccn import errors
+from bccn.inbox import DELIVERED, MESSAGE_COST, Held, Waiting
 from bccn.protocol import Message, encoded
 
 # Bytes; the daemons do not answer a question with a longer token.
@@ -22,8 +23,8 @@ QUESTIONS = 3
 ASK_AFTER = 0.02
 # Seconds between questions; a daemon answers in a fraction of that.
 ASK_EVERY = 0.1
-# Replies to one request that were not taken yet: more are a flood.
-REPLIES_LIMIT = 65536
+# Bytes of replies to all requests of a client that were not taken yet. Beyond that a request may have one that waits.
+REPLIES_LIMIT = 64 * 1024 * 1024
 FOREVER = float("inf")
 
 
@@ -40,6 +41,20 @@ class Pending:
             wake()
 
 
+class Entry(Pending):
+    """Packets that leave together: messages, done when sent, or a request, done when answered."""
+
+    sent = 0  # of the packets
+    published = 0  # of all messages, before the request
+    value = ""  # of the answer
+    subscription: Held | None = None  # that its SUB makes
+
+    def __init__(self, *packets: bytes, key: str = "", messages: int = 0) -> None:
+        """``key``: what the last of the ``packets`` asks for; else they publish so many ``messages``."""
+        self.packets, self.messages = packets, messages
+        self.expected = "pong" if key == "ping" else key
+
+
 class Request(Message):
     """A request to this program: a message whose ``payload`` is what stands behind its ``token``."""
 
@@ -48,7 +63,7 @@ class Request(Message):
         token, newline, payload = message.payload.partition(b"\n")
         if message.src is None:
             raise errors.InvalidError('only format="full" says where a request comes from')
-        if not newline or len(token) > TOKEN_LIMIT or message.src == "?" or "*" in message.src:
+        if not newline or not 0 < len(token) <= TOKEN_LIMIT or message.src == "?" or "*" in message.src:
             raise errors.InvalidError(f"the message on {message.channel} from {message.src} is no request")
         vars(self).update(vars(message))
         self.token, self.payload = token, payload
@@ -74,8 +89,8 @@ class Exchange(Pending):
         self.replies: deque[Message] = deque()  # those not taken yet
 
 
-class Exchanges(dict[bytes, Exchange]):
-    """The requests of one client that are under way, by token."""
+class Exchanges(dict[bytes, Exchange], Waiting):
+    """The requests of one client that are under way, by token, and their replies."""
 
     _prefix, _count = b"", 0
 
@@ -91,7 +106,7 @@ class Exchanges(dict[bytes, Exchange]):
 
     def wake(self) -> None:
         """Have every waiting request look again."""
-        for exchange in self.values():
+        for exchange in list(self.values()):  # another thread may end one
             exchange.finish()
 
     def take(self, message: Message) -> bool:
@@ -100,7 +115,8 @@ class Exchanges(dict[bytes, Exchange]):
         A message on the channel of the request is none: a request to all comes back to its sender. With a "?" behind
         the token, a daemon says that it has listeners.
         """
-        if not self._prefix or not message.payload.startswith(self._prefix):
+        is_ours = self._prefix and message.payload.startswith(self._prefix)
+        if not is_ours or message.verdict not in DELIVERED:
             return False
         token, _, payload = message.payload.partition(b"\n")
         exchange = self.get(token.removesuffix(b"?"))
@@ -108,18 +124,21 @@ class Exchanges(dict[bytes, Exchange]):
             return True
         if message.channel == exchange.channel:
             return False
-        wanted = exchange.came != exchange.wanted and len(exchange.replies) <= REPLIES_LIMIT
-        if wanted and token == exchange.token:
-            message.payload = payload
-            exchange.replies.append(message)
-            exchange.came += 1
+        if token == exchange.token and exchange.came != exchange.wanted and exchange.error is None:
+            if exchange.replies and self.waiting_size > REPLIES_LIMIT:
+                exchange.error = errors.BacklogError(f"too many replies on {exchange.channel} wait")
+            else:
+                message.payload = payload
+                exchange.replies.append(message)
+                exchange.came += 1
+                self.waiting_size += len(payload) + MESSAGE_COST
         exchange.settled = True
         exchange.finish()
         return True
 
     def blame(self, error: errors.RejectedError) -> bool:
         """Whether the daemon rejected a request of this client with this."""
-        for exchange in self.values():
+        for exchange in list(self.values()):
             if exchange.on_its_way and error.text.startswith(f"MSG {exchange.channel}:"):
                 exchange.error = error
                 return True

@@ -7,13 +7,15 @@ same rules (``clients/PROTOCOL.md``, "Channels and patterns"). Nothing is lost h
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from bccn.errors import ClosedError, InvalidError, RejectedError
 from bccn.protocol import Message
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
+    from typing import Any
+
     from bccn.options import NoticeKind
 
 Callback = Callable[[Message], object]
@@ -22,6 +24,8 @@ Callback = Callable[[Message], object]
 MESSAGE_COST = 512
 # Channels whose callbacks are remembered.
 ROUTES_LIMIT = 1024
+# Verdicts of what was delivered; any other says why a tap alone has it (``clients/PROTOCOL.md``, "The format full").
+DELIVERED = frozenset({None, "ok", "retained", "repaired"})
 # Notices that wait to be passed on; the oldest give way. The daemon can send a refusal for every message.
 NOTICES_LIMIT = 1024
 
@@ -50,14 +54,7 @@ def _token_matches(pattern: str, token: str) -> bool:
 class Notice:
     """Something that happened to the connection; ``str()`` is a line for a person.
 
-    kind          what                                                         count
-    lost          the daemon dropped messages because this client reads slowly how many
-    rejected      the daemon rejected something published, or wanted again     how often; ``error`` says why
-    revoked       a right was taken back, and what rested on it has ended      1
-    closing       the daemon says that it closes the connection, and why       0
-    disconnected  the connection ended                                         published, perhaps not taken
-    reconnected   there is one again, with every subscription in force         0
-    unclaimed     messages were dropped that had no callback                   how many
+    ``kind`` and ``count``: as in ``clients/PROTOCOL.md``, "The functions of a client". ``error``: of a rejection.
     """
 
     __slots__ = ("count", "error", "kind", "text")
@@ -83,28 +80,51 @@ class Notice:
 class Held:
     """A subscription. Its messages go to ``callback``, or to its own ``stream``, or else to that of the client."""
 
-    def __init__(self, pattern: str, callback: Callback | None = None) -> None:
-        self.pattern, self.callback = pattern, callback
-        self.stream: deque[Message] | None = None
-        self.ended = False
+    stream: deque[Message] | None = None
+    ended = False
+    pending = False  # the daemon has not agreed to it yet
+
+    def __init__(self, pattern: str, callback: Callback | None = None, client: Any = None) -> None:
+        self.pattern, self.callback, self._client = pattern, callback, client
+
+    def _is_over(self) -> bool:
+        return self.ended or self._client._is_over()  # noqa: SLF001 - a part of it
 
 
-class Inbox:
+class Waiting:
+    """Messages that wait in one queue or another. ``waiting_size``: bytes in all of them."""
+
+    waiting_size = 0
+
+    def next_of(self, queue: deque[Message]) -> Message:
+        message = queue.popleft()
+        self.waiting_size -= len(message.payload) + MESSAGE_COST
+        return message
+
+    def drop(self, queue: deque[Message]) -> int:
+        """Forget what waits there; returns how many."""
+        count = len(queue)
+        while queue:
+            self.next_of(queue)
+        return count
+
+
+class Inbox(Waiting):
     """``received`` is the stream of the client. Where there are callbacks or other streams, too, messages wait in
     ``backlog`` for ``take`` before that.
 
-    ``waiting_size``: bytes in all of them. ``lost``: how many the daemon dropped since the last message.
-    ``pending``: subscriptions that the daemon has not agreed to yet. ``withdrawn``: subscriptions that were given up,
-    until their UNSUB is answered; what comes for them alone reaches nobody.
+    ``lost``: how many were dropped since the last message. ``withdrawn``: subscriptions that were given up, until the
+    UNSUB is answered; what comes for them alone reaches nobody but a tap. What only a tap gets, since it was not
+    delivered, is in ``received`` alone.
     """
 
     def __init__(self, separator: str) -> None:
-        self.subscriptions: list[Held] = []
-        self.pending: list[Held] = []
-        self.withdrawn: list[Held] = []
-        self.overhears = False  # a SUB that was withdrawn makes the daemon deliver ``!``
-        self.listening = False
-        self.listener: Callback | None = None
+        self.subscriptions: dict[Held, None] = {}
+        self.withdrawn: set[Held] = set()
+        self.listener: Held | None = None
+        self.overhears = False  # the daemon delivers ``!`` for replies, or for what was withdrawn
+        self.is_tap = False  # on this connection
+        self.is_choosy = False  # some messages may be unwanted
         self.has_routes = False  # there is more than one way for a message, or ever was
         self.backlog: deque[Message] = deque()
         self.received: deque[Message] = deque()
@@ -122,41 +142,31 @@ class Inbox:
     def clear(self) -> None:
         for queue in self._queues():
             queue.clear()
-        self.waiting_size = 0
+        self.waiting_size = self.lost = 0
+        self.withdrawn.clear()
+        self.set_tap("off")
 
-    def put(self, message: Message) -> None:
-        if self.lost:
-            message.lost, self.lost = self.lost, 0
-        (self.backlog if self.has_routes else self.received).append(message)
-        self.waiting_size += len(message.payload) + MESSAGE_COST
+    def set_tap(self, state: str) -> None:
+        self.is_tap = state != "off"
+        self.reroute()
 
     def take(self) -> tuple[Message, tuple[Callback, ...]]:
         """The oldest message of the backlog and its callbacks; it is now in the streams that it is (also) for."""
         message = self.backlog.popleft()
-        callbacks, streams = self._routes.get(message.channel) or self.route(message.channel)
+        if message.verdict in DELIVERED:
+            callbacks, streams = self._routes.get(message.channel) or self.route(message.channel)
+        else:
+            callbacks, streams = (), (self.received,)
         for stream in streams:
             stream.append(message)
         self.waiting_size += (len(streams) - 1) * (len(message.payload) + MESSAGE_COST)
         return message, callbacks
 
-    def next_of(self, stream: deque[Message]) -> Message:
-        message = stream.popleft()
-        self.waiting_size -= len(message.payload) + MESSAGE_COST
-        return message
-
-    def drop(self, stream: deque[Message]) -> int:
-        """Forget what waits there; returns how many."""
-        count = len(stream)
-        while stream:
-            self.next_of(stream)
-        return count
-
     def route(self, channel: str) -> tuple[tuple[Callback, ...], tuple[deque[Message], ...]]:
         """The callbacks whose pattern matches, and the streams: the client's for a pattern without, or for none."""
-        if channel.startswith("!"):
-            found = [Held("!", self.listener)]
-        else:
-            found = [each for each in self.subscriptions if self._is_for([each], channel)]
+        is_plain = not channel.startswith("!")
+        wanting = self.subscriptions if is_plain else [self.listener] if self.listener else []
+        found = [each for each in wanting if not is_plain or self._is_for([each], channel)]
         callbacks = tuple(each.callback for each in found if each.callback is not None)
         streams = [each.stream for each in found if each.stream is not None]
         if len(callbacks) + len(streams) < max(1, len(found)):
@@ -175,22 +185,35 @@ class Inbox:
         if held.stream is None:
             held.stream, self.has_routes = deque(), True
             self._routes.clear()
-            waiting = list(self.received)
-            self.received.clear()
-            for message in waiting:
-                is_mine = self._is_for([held], message.channel)
-                streams = [held.stream] * is_mine
-                if not is_mine or any(each is self.received for each in self.route(message.channel)[1]):
-                    streams.append(self.received)
-                for stream in streams:
+            for message in [self.received.popleft() for _ in range(len(self.received))]:
+                streams = self.route(message.channel)[1] if message.verdict in DELIVERED else ()
+                moved = [each for each in streams if each is held.stream or each is self.received]
+                for stream in moved or [self.received]:
                     stream.append(message)
-                self.waiting_size += (len(streams) - 1) * (len(message.payload) + MESSAGE_COST)
+                self.waiting_size += max(0, len(moved) - 1) * (len(message.payload) + MESSAGE_COST)
         return held.stream
 
     def add(self, held: Held) -> None:
-        self.subscriptions.append(held)
+        self.subscriptions[held] = None
         self.has_routes |= held.callback is not None
+        self.reroute()
+
+    def remove(self, held: Held) -> None:
+        if held.stream is not None:
+            self.drop(held.stream)
+        self.subscriptions.pop(held, None)
+        self.reroute()
+
+    def listen(self, callback: Callback | None) -> None:
+        self.listener = Held("!", callback)
+        self.has_routes |= callback is not None
+        self.reroute()
+
+    def reroute(self) -> None:
+        """What is wanted has changed."""
         self._routes.clear()
+        is_unasked = self.overhears and not (self.listener or self.subscriptions)
+        self.is_choosy = not self.is_tap and (bool(self.withdrawn) or is_unasked)
 
     @property
     def fills_stream(self) -> bool:
@@ -200,23 +223,7 @@ class Inbox:
     @property
     def held(self) -> list[Held]:
         """The subscriptions that the daemon has agreed to."""
-        return [each for each in self.subscriptions if each not in self.pending]
-
-    def settle(self, held: Held) -> None:
-        """The daemon has answered its SUB, or the UNSUB that withdrew it."""
-        self.pending = [each for each in self.pending if each is not held]
-        self.withdrawn = [each for each in self.withdrawn if each is not held]
-
-    def remove(self, held: Held) -> None:
-        if held.stream is not None:
-            self.drop(held.stream)
-        self.subscriptions = [each for each in self.subscriptions if each is not held]
-        self.settle(held)
-        self._routes.clear()
-
-    def disconnect(self) -> None:
-        """A new connection knows nothing of what was withdrawn."""
-        self.withdrawn, self.overhears = [], False
+        return [each for each in self.subscriptions if not each.pending]
 
     def newest(self) -> list[Message]:
         """The last message of each queue."""
@@ -224,9 +231,10 @@ class Inbox:
 
     def withdraw(self, held: Held, newest: list[Message]) -> None:
         """Drop what comes for nothing else, and what has come behind those that were the ``newest``."""
-        self.withdrawn.append(held)
+        self.withdrawn.add(held)
         self.overhears = True
-        for queue in (self.backlog, self.received):
+        self.reroute()
+        for queue in () if self.is_tap else (self.backlog, self.received):
             messages, lost = list(queue), 0
             new = 1 + next((at for at, each in enumerate(messages) if any(each is old for old in newest)), -1)
             queue.clear()
@@ -240,15 +248,10 @@ class Inbox:
             self.lost += lost
 
     def is_unwanted(self, channel: str) -> bool:
-        """Whether a message came for nothing but what was withdrawn."""
+        """Whether a message came for nothing but what was withdrawn, or for replies alone."""
         if channel.startswith("!"):
-            return self.overhears and not (self.listening or self.subscriptions)
+            return self.overhears and not (self.listener or self.subscriptions)
         return self._is_for(self.withdrawn, channel) and not self._is_for(self.held, channel)
 
-    def _is_for(self, subscriptions: list[Held], channel: str) -> bool:
+    def _is_for(self, subscriptions: Iterable[Held], channel: str) -> bool:
         return any(matches(each.pattern, channel, self._separator) for each in subscriptions)
-
-    def listen(self, callback: Callback | None) -> None:
-        self.listening, self.listener = True, callback
-        self.has_routes |= callback is not None
-        self._routes.clear()

@@ -7,35 +7,46 @@ nothing but a session, and one calls another as a function: the method of that n
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from time import monotonic
 
-from bccn.errors import BacklogError, InvalidError, NobodyListensError, TimedOutError
-from bccn.exchange import ASK_AFTER, ASK_EVERY, QUESTIONS, REPLIES_LIMIT, Exchange, Request, with_token
+from bccn.errors import InvalidError, NobodyListensError, TimedOutError
+from bccn.exchange import ASK_AFTER, ASK_EVERY, QUESTIONS, Entry, Exchange, Request, with_token
 from bccn.inbox import Callback, Held
-from bccn.protocol import Message, build_control, build_msg, build_sub
-from bccn.session import Entry, Session
+from bccn.protocol import Message, build_msg, build_sub
+from bccn.session import Session
+from bccn.transport import NO_SIGNAL
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeVar
+
+    H = TypeVar("H", bound=Held)
 
 Handler = Callable[[Request], bytes | str | Awaitable[bytes | str | None] | None]
 
 # Messages published in a row before others have their turn.
 PUBLISH_TURN = 64
+PING = b"CMSG ping"
 
 
 class Operations(Session):
     async def publish(self: Session, channel: str, payload: bytes | str = b"") -> None:
         """Hand one message to the daemon; see ``Client.publish``."""
         packet = build_msg(channel, payload)
-        if self._packer is None and self._send_now(packet):
-            if self._published % PUBLISH_TURN == 0:
+        if self._batches:
+            for full in self._batches.gather(packet):
+                await self._transmit(full)
                 await self._give_way()
+            return
+        try:
+            self._send(packet, NO_SIGNAL)
+        except OSError:  # no room, or no connection
+            await self._transmit((packet, 1))
         else:
-            for full, count in [(packet, 1)] if self._packer is None else self._packer.add(packet):
-                await self._transmit(full, count)
-                await self._give_way()
+            self._published += 1
+        if self._published % PUBLISH_TURN == 0:
+            await self._give_way()
 
     async def publish_all(self: Session, payload: bytes | str) -> None:
         """Publish to every listening program of the segment."""
@@ -51,7 +62,7 @@ class Operations(Session):
 
     async def send_datagram(self: Session, datagram: bytes) -> None:
         """Relay a whole BCCN1 datagram from elsewhere as it is. Needs the bridge right."""
-        await self._transmit(datagram)
+        await self._transmit(*self._batches.gather(datagram))
 
     async def barrier(self: Session, timeout: float | None = None) -> None:
         """Return when the daemon has processed everything sent before.
@@ -62,20 +73,19 @@ class Operations(Session):
         await self._ask("ping", timeout=timeout)
         self._raise_rejections()
 
-    async def _subscribe(self: Session, held: Held) -> None:
-        entry, inbox = Entry(build_sub(held.pattern), build_control("ping"), key="ping"), self._inbox
-        await self._send_gathered()
-        newest, entry.subscription = inbox.newest(), held
+    async def _subscribe(self: Session, held: H) -> H:
+        entry, inbox = Entry(build_sub(held.pattern), PING, key="ping"), self._inbox
+        newest, entry.subscription, held.pending = inbox.newest(), held, True
         inbox.add(held)
-        inbox.pending.append(held)
         try:
             await self._deliver(entry)
         except BaseException:
-            entry.subscription, granted = None, held in inbox.held
+            entry.subscription = None
             inbox.remove(held)
-            if granted or (entry.sent and self.connected and entry.error is None):
+            if not held.pending or (entry.sent and self.connected and entry.error is None):
                 Operations._withdraw(self, held, newest)
             raise
+        return held
 
     async def _unsubscribe(self: Session, held: Held) -> None:
         """It has ended even if this raises because the daemon does not answer."""
@@ -86,9 +96,8 @@ class Operations(Session):
         if held.pattern == "!":
             self._inbox.listen(None)
             return
-        entry = Entry(b"UN" + build_sub(held.pattern), build_control("ping"), key="ping")
+        entry = Entry(b"UN" + build_sub(held.pattern), PING, key="ping")
         try:
-            await self._send_gathered()
             await self._deliver(entry)
         except BaseException:
             if not entry.sent:
@@ -97,10 +106,9 @@ class Operations(Session):
 
     def _withdraw(self: Session, held: Held, newest: list[Message]) -> None:
         """Have an UNSUB sent, without waiting for it (``clients/PROTOCOL.md``, "A subscribe that fails")."""
-        entry = Entry(b"UN" + build_sub(held.pattern), build_control("ping"), key="ping")
-        if "tap" not in self._wishes:
-            self._inbox.withdraw(held, newest)
-            entry.wakers = frozenset({lambda: self._inbox.settle(held)})
+        entry = Entry(b"UN" + build_sub(held.pattern), PING, key="ping")
+        self._inbox.withdraw(held, newest)
+        entry.wakers = frozenset({lambda: self._inbox.withdrawn.discard(held)})
         (self._unsent if self.connected else self._held).append(entry)
         self._flush()
 
@@ -124,12 +132,10 @@ class Operations(Session):
         """
         timeout = self._timeout if timeout is None else timeout
         replies = Operations.request_many(self, channel, payload, timeout, 1, wait_anyway=wait_anyway)
-        try:
-            return await anext(replies)
-        except StopAsyncIteration:
-            raise TimedOutError(f"no reply on {channel} within {timeout:g} s") from None
-        finally:
-            await replies.aclose()
+        async with aclosing(replies):
+            async for reply in replies:
+                return reply
+        raise TimedOutError(f"no reply on {channel} within {timeout:g} s")
 
     async def request_many(
         self: Session, channel: str, payload: bytes | str = b"", timeout: float | None = None,
@@ -138,7 +144,8 @@ class Operations(Session):
         """The replies as they come, at most ``count``, until ``timeout`` seconds have passed; see ``Client``."""
         timeout = self._timeout if timeout is None else timeout
         await self._available(timeout)
-        exchange = self._exchanges.begin(channel, count)
+        exchanges = self._exchanges
+        exchange = exchanges.begin(channel, count)
         deadline, questions = monotonic() + timeout, QUESTIONS
         try:
             listeners = await Operations._publish_request(self, exchange, payload)
@@ -147,9 +154,9 @@ class Operations(Session):
             while True:
                 exchange.done = False
                 while exchange.replies:
-                    if len(exchange.replies) > REPLIES_LIMIT:
-                        raise BacklogError(f"more than {REPLIES_LIMIT} replies on {channel} wait to be taken")
-                    yield exchange.replies.popleft()
+                    yield exchanges.next_of(exchange.replies)
+                if exchange.error is not None:
+                    raise exchange.error
                 now = monotonic()
                 if exchange.came == count or now >= deadline:
                     return
@@ -160,9 +167,10 @@ class Operations(Session):
                     await Operations._ask_other_hosts(self, exchange, deadline - now)
                 self._check(asks=True)
                 await self._wait(exchange, deadline if exchange.settled else min(deadline, ask_at))
-                self._pass_on_notices()
+                self._settle()
         finally:
-            self._exchanges.pop(exchange.token, None)
+            exchanges.drop(exchange.replies)
+            exchanges.pop(exchange.token, None)
 
     async def set_name(self: Session, name: str) -> None:
         """Take another src; kept over reconnections. Raises RejectedError (bad-name, name-taken, refused)."""
@@ -216,10 +224,12 @@ class Operations(Session):
         if "listen" not in self._wishes:
             await self._ask("listen")
             self._wishes["listen"] = None
-        elif self._published != self._confirmed or self._packer is not None:
+            self._inbox.overhears = True
+            self._inbox.reroute()
+        elif self._published != self._confirmed or self._batches:
             await self._ask("ping")
         exchange.on_its_way = True
-        await self._transmit(packet)
+        await self._transmit((packet, 1))
         listeners = await self._ask("listeners", exchange.channel)
         exchange.on_its_way = False
         if exchange.error is not None:
@@ -234,7 +244,7 @@ class Operations(Session):
         if not exchange.settled and outcome != "asked":
             raise NobodyListensError(f"nobody on this host listens to {exchange.channel}, a local channel")
 
-    async def _serve(self: Session, held: Held, handler: Handler, carry_out: Callable[..., object]) -> None:
+    async def _serve(self: Session, held: H, handler: Handler, carry_out: Callable[..., object]) -> H:
         """Call ``carry_out(answer, request)`` for each request; ``answer`` replies what ``handler`` returns."""
         if self._wishes.get("format") != "full":
             raise InvalidError('serving needs the client to be made with format="full"')
@@ -251,8 +261,9 @@ class Operations(Session):
                 request = Request(message)
             except InvalidError:
                 return None
-            # A last value was replied to when it was new, and a tap shows what was rejected.
-            return carry_out(answer, request) if message.verdict == "ok" else None
+            # A last value was replied to when it was new.
+            return None if message.retained else carry_out(answer, request)
 
         held.callback = call
         await (Operations.listen(self, call) if held.pattern == "!" else Operations._subscribe(self, held))
+        return held

@@ -1,22 +1,18 @@
 """The packets of the local protocol, as a client builds and parses them (``clients/PROTOCOL.md``, "Packets")."""
 
+from _thread import get_ident
 from collections.abc import Iterator, Sequence
 from struct import Struct
 
 from bccn.errors import InvalidError, ProtocolError
 
 LENGTH = Struct(">I")
-LENGTH_SIZE = LENGTH.size
-NOTHING: Sequence[tuple[bytes, int]] = ()
 PACK = b"PACK "
 # Digits that 64 bits can have: of a number that the daemon sends.
 NUMBER_DIGITS = 20
 # Channels of which the beginning of a message is remembered: programs publish on few.
 CHANNELS_LIMIT = 256
 WHITE_SPACE = frozenset(" \t\n\v\f\r\0")
-
-# What makes two messages equal.
-FIELDS = ["channel", "payload", "lost", "src", "seq", "peer", "time_ns", "verdict", "datagram", "interface"]
 
 _heads: dict[str, bytes] = {}
 
@@ -73,9 +69,7 @@ class Message:
         return "plain" if self.channel[:1] != "!" else "all" if self.channel == "!" else "directed"
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Message):
-            return NotImplemented
-        return all(getattr(self, field) == getattr(other, field) for field in FIELDS)
+        return vars(self) == vars(other) if isinstance(other, Message) else NotImplemented
 
     def __repr__(self) -> str:
         known = ((name, getattr(self, name)) for name in ("src", "seq", "peer", "time_ns", "verdict"))
@@ -85,23 +79,20 @@ class Message:
 
 def parse(packet: bytes) -> Message | Control:
     """What one packet (not a PACK) says. Key and value are those of an answer or a notice."""
-    if packet[:4] == b"MSG ":
-        channel, nul, payload = packet[4:].partition(b"\0")
-        if nul:
-            return Message(channel.decode("ascii", "backslashreplace"), payload)
-    elif packet.startswith(b"RECV "):
-        return _parse_recv(packet)
-    elif packet.startswith(b"CMSG "):
-        key, _, value = packet[5:].partition(b"\0")
-        return key.decode("ascii", "backslashreplace"), value.decode("utf-8", "backslashreplace")
-    raise ProtocolError(f"the daemon sent {packet[:32]!r}, which is no packet of this protocol")
-
-
-def _parse_recv(packet: bytes) -> Message:
-    head, nul, datagram = packet.partition(b"\0")
+    head, nul, rest = packet.partition(b"\0")
+    if head[:4] == b"MSG " and nul:
+        return Message(head[4:].decode("ascii", "backslashreplace"), rest)
+    if head[:5] == b"CMSG ":
+        return head[5:].decode("ascii", "backslashreplace"), rest.decode("utf-8", "backslashreplace")
     words = head.decode("ascii", "backslashreplace").split(" ")
+    if words[0] != "RECV":
+        raise ProtocolError(f"the daemon sent {packet[:32]!r}, which is no packet of this protocol")
     if not nul or len(words) not in (4, 5) or not is_number(words[2]) or not all(words[4:]):
         raise ProtocolError(f"the daemon sent {packet[:64]!r}, which is no RECV packet")
+    return _parse_recv(words, rest)
+
+
+def _parse_recv(words: list[str], datagram: bytes) -> Message:
     _, peer, unix_ns, verdict, *by = words
     header, bar, payload = datagram[datagram.find(b"]") + 1 :].partition(b"|")
     fields = header.decode("ascii", "backslashreplace").split(":")
@@ -133,20 +124,19 @@ def unpack(packet: bytes) -> Iterator[bytes]:
         raise ProtocolError("the daemon sent a PACK whose lengths reach beyond it")
 
 
+def build_msg(channel: str, payload: bytes | str) -> bytes:
+    """A message to publish. The daemon checks the channel; here only what cannot be framed is refused."""
+    head = _heads.get(channel) or _head(channel)
+    return head + (payload if type(payload) is bytes else encoded(payload))
+
+
 def _head(channel: str) -> bytes:
     if "\0" in channel or not channel.isascii():
         rule = "not contain NUL" if "\0" in channel else "be ASCII without white space"
         raise InvalidError(f"channel {channel!r}: must {rule}")
     if len(_heads) >= CHANNELS_LIMIT:
         _heads.clear()
-    _heads[channel] = head = b"MSG " + channel.encode() + b"\0"
-    return head
-
-
-def build_msg(channel: str, payload: bytes | str) -> bytes:
-    """A message to publish. The daemon checks the channel; here only what cannot be framed is refused."""
-    head = _heads.get(channel) or _head(channel)
-    return head + (payload if type(payload) is bytes else encoded(payload))
+    return _heads.setdefault(channel, b"MSG " + channel.encode() + b"\0")
 
 
 def encoded(payload: bytes | str) -> bytes:
@@ -174,20 +164,41 @@ class Packer:
     def __init__(self, limit: int) -> None:
         self._packets: list[bytes] = []
         self._limit, self._size = limit, len(PACK)
-        self.batches = 0  # that are open
 
     def add(self, packet: bytes) -> Sequence[tuple[bytes, int]]:
         """Gather one more packet."""
-        size = self._size + LENGTH_SIZE + len(packet)
-        if size <= self._limit:
-            self._packets.append(packet)
-            self._size = size
-            return NOTHING
-        fits_alone = len(PACK) + LENGTH_SIZE + len(packet) <= self._limit
-        return [*self.flush(), *(self.add(packet) if fits_alone else [(packet, 1)])]
+        size = LENGTH.size + len(packet)
+        full = self.flush() if self._size + size > self._limit else ()
+        if len(PACK) + size > self._limit:
+            return [*full, (packet, 1)]
+        self._packets.append(packet)
+        self._size += size
+        return full
 
     def flush(self) -> list[tuple[bytes, int]]:
         packets, self._packets, self._size = self._packets, [], len(PACK)
         if len(packets) < 2:
             return [(packet, 1) for packet in packets]
         return [(PACK + b"".join([LENGTH.pack(len(packet)) + packet for packet in packets]), len(packets))]
+
+
+class Batches(dict[int, Packer]):
+    """What each thread with an open batch has gathered, by its ident."""
+
+    def begin(self, granted: str) -> bool:
+        """Gather from now on, if the daemon's answer to ``pack`` allows it; False: it does not, or one is open."""
+        state, _, limit = granted.partition(" ")
+        is_new = get_ident() not in self and state == "on" and is_number(limit)
+        if is_new:
+            self[get_ident()] = Packer(int(limit))
+        return is_new
+
+    def gather(self, packet: bytes) -> Sequence[tuple[bytes, int]]:
+        """Take a packet to be published; returns what is to be sent now."""
+        packer = self.get(get_ident())
+        return [(packet, 1)] if packer is None else packer.add(packet)
+
+    def flush(self, *, ends: bool = False) -> Sequence[tuple[bytes, int]]:
+        """What is to be sent before a request, or as the batch ends."""
+        packer = self.pop(get_ident(), None) if ends else self.get(get_ident())
+        return packer.flush() if packer is not None else ()

@@ -18,48 +18,39 @@ Rules (``clients/PROTOCOL.md``, "Control requests", "Connecting again"):
 4. A connection that ends is read to its end. What it did not answer is asked again on the next one, but for an UNSUB,
    which the greeting makes needless; unsent messages wait.
 5. A child of fork never touches its parent's connection.
-6. One thread at a time: see ``_claim``. Only ``close`` may be called from any.
+6. One thread at a time. Only ``close`` and ``_send``, which sends a packet at once or not at all, are for any.
 """
 
 from __future__ import annotations
 
-from _thread import get_ident
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from os import PathLike, getpid, register_at_fork
-from sys import _current_frames
 from time import monotonic
 from weakref import WeakSet
 
 from bccn import errors
 from bccn.errors import BccnError, ProtocolError, RejectedError, UnavailableError
-from bccn.exchange import FOREVER, Exchanges, Pending
-from bccn.inbox import NOTICES_LIMIT, Held, Inbox, Notice
-from bccn.protocol import PACK, Message, Packer, build_control, build_sub, is_number, parse, unpack
-from bccn.transport import BUSY, NO_SIGNAL, RECEIVE_LIMIT, Transport, pauses
+from bccn.exchange import FOREVER, Entry, Exchanges, Pending
+from bccn.inbox import MESSAGE_COST, NOTICES_LIMIT, Inbox, Notice
+from bccn.protocol import PACK, Batches, Message, build_control, build_sub, is_number, parse, unpack
+from bccn.transport import BUSY, NO_SIGNAL, PACKET_LIMIT, READABLE, WRITABLE, Transport, pauses
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
-    from bccn.options import Format, NoticeKind, Queue, Separator, Tap
+    from bccn.options import Format, Queue, Separator, Tap
+    from bccn.readiness import Readiness
 
 # Bytes of messages read but not taken. A client that waits for an answer reads on above it; it asks nothing more.
 BACKLOG_LIMIT = 64 * 1024 * 1024
+# Bytes of messages above which such a client drops them. What a daemon queues before an answer is less.
+FLOOD_LIMIT = 2 * BACKLOG_LIMIT
 # Packets that who waits for a message or an answer reads at once: each look at how things stand has a price, too.
 READ_LIMIT = 64
 
 
-class Entry(Pending):
-    """Packets that leave together: messages, done when sent, or a request, done when answered."""
-
-    sent = 0  # of the packets
-    published = 0  # of all messages, before the request
-    value = ""  # of the answer
-    subscription: Held | None = None  # that its SUB makes
-
-    def __init__(self, *packets: bytes, key: str = "", messages: int = 0) -> None:
-        """``key``: what the last of the ``packets`` asks for; else they publish so many ``messages``."""
-        self.packets, self.messages = packets, messages
-        self.expected = "pong" if key == "ping" else key
+def cannot_send(_packet: bytes, _flags: int) -> int:
+    raise BlockingIOError
 
 
 class Session:
@@ -67,13 +58,15 @@ class Session:
 
     # Python finds attributes fast while there are less than 30 others than these.
     __slots__ = (
-        "__dict__", "__weakref__", "_asked", "_due", "_exchanges", "_held", "_inbox", "_memory", "_notices",
-        "_packer", "_path", "_timeout", "_transport", "_unsent", "_wishes",
+        "__dict__", "__weakref__", "_asked", "_batches", "_due", "_exchanges", "_held", "_inbox", "_memory",
+        "_notices", "_path", "_timeout", "_transport", "_unsent", "_wishes",
     )  # fmt: skip
 
     _read_ahead = BACKLOG_LIMIT  # bytes of messages that wait
     _closed = ""  # why, once it is
     _receives = False  # somebody has called ``receive``
+    _shows_messages = False  # a loop wakes for those that wait here
+    _reading = True  # a loop wakes for those that come
     # When to give up the first connection, and where a daemon is busy; None: there was one.
     _until: tuple[float, float] | None = FOREVER, FOREVER
 
@@ -84,41 +77,32 @@ class Session:
         queue: Queue | None = None, tap: Tap = "off", reconnect: bool = True,
         timeout: float = 5.0, wait: float = 0.0, on_notice: Callable[[Notice], object] | None = None,
     ) -> None:  # fmt: skip
-        """
-        path       the daemon's socket; None: $BCCN_SOCKET, else the usual places (``socket_path``)
-        name       own src; None: the daemon's ``<host>/<program>/<pid>``
-        format     ``plain``: channel and payload; ``full``: src, seq, peer, time too
-        pack       agree on packed packets: many times the throughput for bursts
-        echo       receive own messages that match
-        separator  of the tokens in patterns, ``/`` or ``.``
-        queue      the daemon's queue for us: ``{"packets": 1000, "bytes": 10**6, "policy": "drop-oldest"}``;
-                   the policies are drop-oldest, drop-newest, block, disconnect
-        tap        ``on``: also receive every datagram of the segment, with the daemon's verdict; needs the right;
-                   ``interface``: with the interface that it came by, too
-        reconnect  False: calls raise UnavailableError once the connection is gone
-        timeout    seconds a call waits for the daemon: to be there again, to answer, to take a message
-        wait       seconds to keep trying for the first connection
-        on_notice  called with each ``Notice``; None: they are warnings of the logger ``bccn``
+        """The options are those of ``clients/PROTOCOL.md``, "The functions of a client".
+
+        path           the daemon's socket; None: $BCCN_SOCKET, else the usual places (``socket_path``)
+        name           own src; None: the daemon's ``<host>/<program>/<pid>``
+        format         ``full``: messages have src, seq, peer and time, too
+        queue          what may wait in the daemon: ``{"packets": 1000, "bytes": 10**6, "policy": "drop-oldest"}``
+        timeout, wait  seconds: a call waits for the daemon; the first connection is tried for
+        on_notice      called with each ``Notice``; None: they are warnings of the logger ``bccn``
 
         It also has ``connected``, whether there is a connection, as far as known without looking, and ``lost``, how
         many messages the daemon dropped because this client read too slowly.
         """
-        for option, value, values in (
-            ("format", format, ("plain", "full")), ("separator", separator, ("/", ".")),
-            ("tap", tap, ("off", "on", "interface")),
-        ):  # fmt: skip
-            if value not in values:
-                raise errors.InvalidError(f"{option} {value!r}: must be {' or '.join(values)}")
         limits = " ".join(f"{key}={value}" for key, value in (queue or {}).items())
-        wishes: tuple[tuple[str, str | None, object], ...] = (
-            ("name", name, name is not None), ("separator", separator, separator != "/"),
-            ("format", format, format != "plain"), ("pack", "on", pack), ("echo/off", None, not echo),
-            ("queue", limits, queue), ("tap", tap, tap != "off"),
+        # What differs from the first value is asked for; where there are others, it must be one of them.
+        wishes: tuple[tuple[str, str | None, *tuple[str | None, ...]], ...] = (
+            ("name", name, None), ("separator", separator, "/", "."), ("format", format, "plain", "full"),
+            ("pack", "on" if pack else "", ""), ("echo/off", "" if echo else None, ""), ("queue", limits, ""),
+            ("tap", tap, "off", "on", "interface"),
         )  # fmt: skip
-        self._wishes = {key: value for key, value, is_wanted in wishes if is_wanted}  # for every connection
+        for key, value, *values in wishes:
+            if len(values) > 1 and value not in values:
+                raise errors.InvalidError(f"{key} {value!r}: must be {' or '.join(map(str, values))}")
+        self._wishes = {key: value for key, value, *values in wishes if value != values[0]}
         self._path, self._reconnect, self._timeout, self._first_wait = path, reconnect, timeout, wait
         self._inbox, self.on_notice = Inbox(separator), on_notice
-        self._memory = memoryview(bytearray(RECEIVE_LIMIT))
+        self._memory = memoryview(bytearray(PACKET_LIMIT))
         self._begin_life()
         _sessions.add(self)
         self._begin()
@@ -126,11 +110,12 @@ class Session:
     def _begin_life(self) -> None:
         """What belongs to this process."""
         self._transport: Transport | None = None
+        self._send: Callable[[bytes, int], int] = cannot_send
+        self._readiness: Readiness | None = None
         self._due = FOREVER
-        self._disown()
         self.connected = self._was_connected = False
         self._granted: dict[str, str] = {}  # the answers to the greeting, while connected
-        self._packer: Packer | None = None  # what open batches have gathered
+        self._batches = Batches()
         self._exchanges = Exchanges()
         self._notices: deque[Notice] = deque(maxlen=NOTICES_LIMIT)
         self.lost = 0  # messages the daemon dropped for us, ever
@@ -146,18 +131,15 @@ class Session:
         self._said = ""  # why the daemon closes the connection
         self._pauses = pauses()
         self._inbox.clear()
-        self._inbox.disconnect()
-        self._inbox.lost = 0
 
     # --- for drivers ---
 
     # Wait until ``pending`` is done, or ``deadline`` (monotonic seconds) has passed.
     async def _wait(self, pending: Pending, deadline: float) -> None: ...
-    # Among many messages: let others have their turn, see what the daemon says.
+    # Among many messages: let others have their turn.
     async def _give_way(self) -> None: ...
     def _begin(self) -> None: ...  # the client is made
     def _changed(self) -> None: ...  # the connection came, went or was closed
-    def _closing(self, transport: Transport, /) -> None: ...  # it is about to be closed
 
     def _forked(self) -> None:
         """In a child of fork: keep what is wanted, and nothing of the parent's (BCCN1.md, "Forked programs")."""
@@ -174,6 +156,9 @@ class Session:
         """Own src, as others see it; empty while there is no connection."""
         return self._granted.get("whoami", "")
 
+    def _is_over(self) -> bool:
+        return bool(self._closed)
+
     @property
     def _wants_packets(self) -> bool:
         """Whether to read: who asks reads on, or both sides could wait for each other."""
@@ -184,21 +169,18 @@ class Session:
         """Whether a barrier could have something to say about what was published."""
         return self._published != self._confirmed or bool(self._in_doubt or self._rejection_count)
 
-    def _disown(self) -> None:
-        """The next caller may be any thread."""
-        self._owner, self._claims = 0, dict[int, int]()
-
-    def _claim(self) -> None:
-        """A client is its first caller's, as long as that thread lives: what two did at once would be mixed up."""
-        caller = get_ident()
-        owner = self._claims.setdefault(0, caller)  # one of those who come at once is the first
-        if owner != caller and owner in _current_frames():
-            raise errors.InvalidError("another thread uses this client: make a client for each thread")
-        self._claims[0] = self._owner = caller
+    def _settle(self) -> None:
+        """At the end of a step: pass on notices, have a loop know what to wait for."""
+        while self._notices:
+            (self.on_notice or Notice.log)(self._notices.popleft())
+        if self._readiness is not None and not self._closed:
+            self._reading = self._wants_packets
+            events = READABLE * self._reading | WRITABLE * bool(self._unsent)
+            self._readiness.watch(self._transport.fileno() if self._transport and events else -1, events)
+            self._readiness.set_timer(0.0 if self._shows_messages and self._inbox else self._due)
 
     def _check(self, *, asks: bool = False) -> None:
         """Raise why there is nothing to wait for. Who asks reads on, and must not do only that."""
-        self._claim()
         if self._closed:
             raise errors.ClosedError(self._closed)
         if self._transport is None and self._due == FOREVER:
@@ -210,8 +192,6 @@ class Session:
 
     async def _connect(self) -> None:
         """Make the first connection; tries for ``wait`` seconds, or ``timeout`` where a daemon is busy."""
-        if self._closed:
-            raise errors.ClosedError(self._closed)
         now, self._due = monotonic(), 0.0
         self._until = now + self._first_wait, now + max(self._first_wait, self._timeout)
         try:
@@ -222,12 +202,11 @@ class Session:
 
     def _advance(self) -> None:
         """Do what is due: connect and greet, or give up a greeting that is not answered."""
-        if monotonic() < self._due:
-            return
-        if self._transport is not None:
-            self._end(UnavailableError("the daemon does not answer"))
+        if monotonic() < self._due or self._closed:
             return
         try:
+            if self._transport is not None:
+                raise UnavailableError("the daemon does not answer")
             self._transport = Transport(self._path)
         except (RejectedError, UnavailableError) as error:
             self._end(error)
@@ -242,7 +221,6 @@ class Session:
         self._flush()
 
     def _greeted(self) -> None:
-        """The greeting is answered."""
         complaints = [entry.error for entry in self._greeting if isinstance(entry.error, RejectedError)]
         # Our old connection may still hold our name: a little later it is granted.
         taken = self._was_connected and any(each.code == "name-taken" for each in complaints)
@@ -251,9 +229,9 @@ class Session:
             return
         self._granted = {entry.expected: entry.value for entry in self._greeting}
         if self._was_connected:
-            self._notify("reconnected", "connected to the daemon again")
+            self._notify(Notice("reconnected", "connected to the daemon again"))
         for each in complaints:
-            self._notify("rejected", str(each), 1, each)
+            self._notify(Notice("rejected", str(each), 1, each))
         self._pauses, self._due, self._until = pauses(), FOREVER, None
         self.connected = self._was_connected = True
         self._unsent, self._held = self._held, self._unsent
@@ -270,7 +248,7 @@ class Session:
         if self.connected:
             doubt = self._published - self._confirmed
             self._in_doubt, self._doubt_reason = self._in_doubt + doubt, self._fault.reason
-            self._notify("disconnected", str(error), doubt)
+            self._notify(Notice("disconnected", str(error), doubt))
         else:
             self._due += next(self._pauses)
         if self._until is not None:
@@ -278,15 +256,16 @@ class Session:
         else:
             in_vain = self._was_connected and not self._reconnect
         self._let_go(error if in_vain else None)
-        self._changed()
 
     def _let_go(self, error: BccnError | None) -> None:
         """Close the transport, if there is one. Who waits gets the ``error`` where there will be no other."""
-        transport, self._transport = self._transport, None
+        self._send, transport, self._transport = cannot_send, self._transport, None
+        if self._readiness is not None:
+            self._readiness.watch(-1)
         if transport is not None:
-            self._closing(transport)
             transport.close()
-        self._inbox.disconnect()
+        self._inbox.withdrawn = set()  # a new connection knows nothing of it, and is no tap yet
+        self._inbox.set_tap("off")
         waiting = (*self._asked, *self._unsent) if self.connected else self._held
         self._held = deque(entry for entry in waiting if not entry.done)
         self._asked.clear()
@@ -297,84 +276,83 @@ class Session:
             while self._held:
                 self._held.popleft().finish(error)
             self._exchanges.wake()
+        self._changed()
 
     def _close(self) -> None:
         """Let go of the connection at once; calls that wait for it raise ClosedError."""
         self._closed = "the client is closed"
         self._let_go(errors.ClosedError(self._closed))
-        self._changed()
 
     # --- what comes ---
 
     def _read(self, limit: int = READ_LIMIT) -> bool:
-        """Take so many packets that are there; False when there is none. Raises ProtocolError if one is none.
-
-        The connection may end with the last one.
-        """
+        """Take so many packets that are there; False: none. The connection may end with it, also by ProtocolError."""
+        if (transport := self._transport) is None:
+            return False
+        memory = self._memory
         for taken in range(limit):
-            if (transport := self._transport) is None:
-                return taken > 0
             try:
-                size = transport.receive_into(self._memory)
+                size = transport.receive_into(memory)
                 if size is None:
                     return taken > 0
-                self._feed(self._memory[:size].tobytes())
+                self._feed(memory[:size].tobytes())
             except (UnavailableError, ProtocolError) as error:
                 self._end(error)
                 if isinstance(error, ProtocolError):
                     raise
-            else:
-                if not self.connected and self._greeting[-1].done:
-                    self._greeted()
+                return True
+            if not self.connected and self._greeting[-1].done:
+                self._greeted()
+                return True
         return True
 
-    def _work(self, limit: int) -> None:
-        """Do what can be done without waiting: what is due, send what is unsent, read so many packets."""
+    def _work(self, limit: int) -> bool:
+        """Do what can be done without waiting: what is due, send what is unsent, read so many packets, if any."""
         if self._due != FOREVER:
             self._advance()
-        self._flush()
-        if self._wants_packets:
-            self._read(limit)
+        if self._unsent:
+            self._flush()
+        return self._wants_packets and self._read(limit)
 
     def _feed(self, packet: bytes) -> None:
-        """One packet from the daemon: messages to the inbox, news to ``_notices``, answers to requests.
-
-        A client that listens only for replies sees no other messages to all or to us.
-        """
-        inbox, exchanges = self._inbox, self._exchanges
+        """One packet from the daemon: messages to the inbox, news to ``_notices``, answers to requests."""
+        inbox, is_full = self._inbox, False
+        if inbox.waiting_size > BACKLOG_LIMIT:
+            self._exchanges.wake()
+            is_full = inbox.waiting_size > FLOOD_LIMIT
         for event in map(parse, unpack(packet)) if packet[:5] == PACK else (parse(packet),):
             if not isinstance(event, Message):
                 self._control(*event)
-            elif event.channel[:1] == "!" and (
-                exchanges.take(event)
-                or ("listen" in self._wishes and not (inbox.listening or inbox.subscriptions))
-            ):
+            elif event.channel[:1] == "!" and self._exchanges.take(event):
                 continue
-            elif not inbox.overhears or not inbox.is_unwanted(event.channel):
-                inbox.put(event)
-        if inbox.waiting_size > BACKLOG_LIMIT:
-            exchanges.wake()
+            elif is_full:
+                self._lose(1)
+            elif not inbox.is_choosy or not inbox.is_unwanted(event.channel):
+                if inbox.lost:
+                    event.lost, inbox.lost = inbox.lost, 0
+                (inbox.backlog if inbox.has_routes else inbox.received).append(event)
+                inbox.waiting_size += len(event.payload) + MESSAGE_COST
 
     def _control(self, key: str, value: str) -> None:
         if key == "error":
             self._error(errors.rejected(value))
         elif key == "dropped" and is_number(value):
-            count = int(value)
-            self.lost += count
-            self._inbox.lost += count
-            plural = "message" if count == 1 else "messages"
-            self._notify("lost", f"{count} {plural} lost: they came faster than they were read", count)
+            self._lose(int(value))
         elif key == "revoked":
-            self._notify("revoked", f"no longer allowed: {value}", 1)
+            if value == "CMSG tap":
+                self._inbox.set_tap("off")
+            self._notify(Notice("revoked", f"no longer allowed: {value}", 1))
         elif key == "closing":
             self._said = value
-            self._notify("closing", f"the daemon closes the connection: {value}")
+            self._notify(Notice("closing", f"the daemon closes the connection: {value}"))
         elif self._asked and self._asked[0].expected == key:
             entry = self._asked.popleft()
             self._confirmed = max(self._confirmed, entry.published)
             entry.value = value
+            if key == "tap":
+                self._inbox.set_tap(value)
             if entry.subscription is not None and entry.error is None:
-                self._inbox.settle(entry.subscription)
+                entry.subscription.pending = False
             entry.finish()
 
     def _error(self, error: RejectedError) -> None:
@@ -386,13 +364,22 @@ class Session:
         elif not self._exchanges.blame(error):
             self._rejection = self._rejection or error
             self._rejection_count += 1
-            self._notify("rejected", str(error), 1, error)
+            self._notify(Notice("rejected", str(error), 1, error))
+
+    def _lose(self, count: int) -> None:
+        """The daemon dropped so many messages, or there is no place for them here. In a row they are one notice."""
+        self.lost += count
+        self._inbox.lost += count
+        if self._notices and self._notices[-1].kind == "lost":
+            count += self._notices.pop().count
+        text = f"{count} message{'s' * (count != 1)} lost: they came faster than they were read"
+        self._notify(Notice("lost", text, count))
 
     def _drop_unclaimed(self) -> None:
         """Messages for which nobody calls ``receive`` must not stop those of callbacks and other streams."""
         if not self._receives and (count := self._inbox.drop(self._inbox.received)):
             text = f"{count} messages dropped that no callback takes, and nobody has called receive() for"
-            self._notify("unclaimed", text, count)
+            self._notify(Notice("unclaimed", text, count))
 
     def _raise_rejections(self) -> None:
         """Raise what a barrier found: what is not, or may not be, on the bus."""
@@ -406,41 +393,22 @@ class Session:
             text = f"the daemon went away: {some} may not have been published"
             raise errors.UnconfirmedError(text, self._doubt_reason)
 
-    def _notify(
-        self, kind: NoticeKind, text: str, count: int = 0, error: RejectedError | None = None
-    ) -> None:
+    def _notify(self, notice: Notice) -> None:
         """Have the program know; whoever waits for replies passes it on at once. Equal refusals are one notice."""
         newest = self._notices[-1] if self._notices else None
-        if error is not None and newest is not None and newest.text == text:
-            newest.count += count
+        if notice.error is not None and newest is not None and newest.text == notice.text:
+            newest.count += notice.count
         else:
-            self._notices.append(Notice(kind, text, count, error))
+            self._notices.append(notice)
         self._exchanges.wake()
-
-    def _pass_on_notices(self) -> None:
-        while self._notices:
-            (self.on_notice or Notice.log)(self._notices.popleft())
 
     # --- what goes ---
 
-    def _send_now(self, packet: bytes, messages: int = 1) -> bool:
-        """Send at once what publishes so many messages; False when it must wait: for its turn, room, a connection."""
-        if self._unsent or not self.connected or self._transport is None or get_ident() != self._owner:
-            return False
-        try:
-            self._transport.send_raw(packet, NO_SIGNAL)
-        except OSError:  # ``flush`` meets it again and deals with it
-            return False
-        self._published += messages
-        return True
-
     def _flush(self) -> None:
-        """Send what is queued, as far as there is room."""
+        """Send what is queued, as far as there is room. Then programs may send for themselves (``_send``)."""
+        self._send = cannot_send
         while (transport := self._transport) and self._unsent:
             entry = self._unsent[0]
-            if entry.done and not entry.sent:  # for nobody
-                self._unsent.popleft()
-                continue
             try:
                 while entry.sent < len(entry.packets):
                     if not transport.send(entry.packets[entry.sent]):
@@ -463,69 +431,53 @@ class Session:
                     self._asked.append(entry)
                 else:
                     entry.finish()
+        if transport is not None and self.connected:
+            self._send = transport.send_raw
 
     async def _available(self, timeout: float | None = None) -> None:
-        """Wait until there is a connection."""
         if not self.connected:
             await self._deliver(Entry(), timeout)
 
-    async def _transmit(self, packet: bytes, messages: int = 1) -> None:
-        """Publish, through reconnections and a full socket, within ``_timeout``."""
-        if not self._send_now(packet, messages):
-            await self._deliver(Entry(packet, messages=messages))
+    async def _transmit(self, *packets: tuple[bytes, int]) -> None:
+        """Publish, through reconnections and a full socket, within ``_timeout``: packets with so many messages."""
+        for packet, messages in packets:
+            try:
+                self._send(packet, NO_SIGNAL)
+            except OSError:
+                await self._deliver(Entry(packet, messages=messages))
+            else:
+                self._published += messages
 
-    async def _open_batch(self) -> None:
-        """Gather what is published from now on, where packing was agreed. Batches nest."""
-        self._check()
-        if not self.connected:
-            await self._available()
-        state, _, limit = self._granted.get("pack", "").partition(" ")
-        if self._packer is None and state == "on" and is_number(limit):
-            self._packer = Packer(int(limit))
-        if self._packer is not None:
-            self._packer.batches += 1
-
-    async def _close_batch(self) -> None:
-        if (packer := self._packer) is not None:
-            packer.batches -= 1
-            if not packer.batches:
-                self._packer = None
-            for full, messages in packer.flush():
-                await self._transmit(full, messages)
-
-    async def _ask(
-        self, key: str, value: str | None = None, *, before: Sequence[bytes] = (), timeout: float | None = None
-    ) -> str:  # fmt: skip
-        """Send ``before`` and a request; returns its answer."""
-        await self._send_gathered()
-        return await self._deliver(Entry(*before, build_control(key, value), key=key), timeout)
-
-    async def _send_gathered(self) -> None:
-        """Have what an open batch has gathered go before a request."""
-        if self._packer is not None:
-            for full, messages in self._packer.flush():
-                await self._transmit(full, messages)
-        self._check(asks=True)
+    async def _ask(self, key: str, value: str | None = None, timeout: float | None = None) -> str:
+        """Make a control request; returns its answer."""
+        return await self._deliver(Entry(build_control(key, value), key=key), timeout)
 
     async def _deliver(self, entry: Entry, timeout: float | None = None) -> str:
         """Send it, in its turn, and wait until it is done. Raises what the daemon had against it."""
-        self._check()
+        if self._batches and entry.expected:
+            await self._transmit(*self._batches.flush())
+        self._check(asks=bool(entry.expected))
         (self._unsent if self.connected else self._held).append(entry)
         self._flush()
         try:
             await self._wait(entry, monotonic() + (self._timeout if timeout is None else timeout))
             if not entry.done:
-                if not self.connected:
-                    raise self._fault.with_traceback(None)
-                unsent = entry.sent < len(entry.packets)
-                answer = "takes no more messages: this one was not sent" if unsent else "does not answer"
-                raise errors.TimedOutError(f"the daemon {answer}")
+                raise self._why_not(unsent=entry.sent < len(entry.packets))
         except BaseException:
-            entry.done = True  # for nobody: it is not asked again
+            entry.done = True  # for nobody: it is neither sent any more nor asked again
+            if not entry.sent and entry in (queue := self._unsent if self.connected else self._held):
+                queue.remove(entry)
             raise
         if entry.error is not None:
             raise entry.error
         return entry.value
+
+    def _why_not(self, *, unsent: bool) -> BccnError:
+        """Why something was not done in time."""
+        if not self.connected:
+            return self._fault.with_traceback(None)
+        answer = "takes no more messages: this one was not sent" if unsent else "does not answer"
+        return errors.TimedOutError(f"the daemon {answer}")
 
 
 # A child of fork must not use the connections of its parent.

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from bccn.errors import RefusedError, RejectedError, UnavailableError
+from bccn.errors import ProtocolError, RefusedError, RejectedError, UnavailableError
 
 SERVICE_SOCKET = "/run/bccnd/bus.sock"
 # Seconds between attempts to connect. One to a local socket that is not there costs microseconds.
@@ -27,8 +27,8 @@ BUSY = "busy"
 POLL_LIMIT = 86400.0
 # Seconds to wait when the kernel has no memory for a packet: neither poll(2) nor epoll(7) waits for that.
 MEMORY_PAUSE = 0.001
-# Our daemon sends at most 71 kB, public sbus 409,600 bytes; untouched memory costs nothing.
-RECEIVE_LIMIT = 512 * 1024
+# Bytes; no packet is longer (``clients/PROTOCOL.md``, "The socket").
+PACKET_LIMIT = 128 * 1024
 
 READABLE, WRITABLE = select.POLLIN, select.POLLOUT
 # Plain integers: the enums of the socket module cost a conversion for each packet.
@@ -68,12 +68,8 @@ class Transport:
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = socket_path(path)
         self._pid = os.getpid()
-        self._socket = _open_socket()
-        self._receive, self.send_raw, self.fileno = (
-            self._socket.recv_into,
-            self._socket.send,
-            self._socket.fileno,
-        )
+        self._socket = opened = _open_socket()
+        self._receive, self.send_raw, self.fileno = opened.recv_into, opened.send, opened.fileno
         self._poll, self._polled = select.poll(), 0
         try:
             self._socket.setblocking(False)
@@ -108,9 +104,9 @@ class Transport:
         return True
 
     def receive_into(self, memory: bytearray | memoryview) -> int | None:
-        """Receive one packet; returns its size, or None while there is no packet.
+        """Receive one packet into PACKET_LIMIT bytes; returns its size, or None while there is no packet.
 
-        A packet that is larger than ``memory`` is cut off. Raises UnavailableError at the end of the connection.
+        Raises UnavailableError at the end of the connection, ProtocolError for a packet that is longer, and was cut.
         """
         while True:
             try:
@@ -121,9 +117,11 @@ class Transport:
                 continue
             except OSError as error:
                 raise UnavailableError(f"the connection broke: {error.strerror or error}") from None
+            if 0 < size <= PACKET_LIMIT:
+                return size
             if size == 0:
                 raise UnavailableError("the daemon went away")
-            return size
+            raise ProtocolError(f"the daemon sent {size} bytes, a packet has at most {PACKET_LIMIT}")
 
     def wait(self, events: int, deadline: float) -> bool:
         """Wait for READABLE, WRITABLE or both until ``deadline`` (monotonic seconds), or a day; False: neither."""

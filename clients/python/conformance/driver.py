@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -49,6 +50,11 @@ class Driver:
         self._held: deque[Answer] = deque()  # the rest of what a message is reported as
         self._subscriptions: list[bccn.Subscription] = []
         self._streams: dict[str, bccn.Subscription] = {}
+        self._notices: list[
+            str | bytes | int
+        ] = []  # kind, count and code of each that nobody has asked for yet
+        self._reports = False  # notices go where they go by default
+        self._last: bccn.Message | None = None
         self._is_child = False
 
     def run(self) -> None:
@@ -115,16 +121,27 @@ class Driver:
     def tap(self, word: bytes) -> None:
         self._options["tap"] = word.decode()
 
+    def wait(self, seconds: bytes) -> None:
+        self._options["wait"] = float(seconds)
+
+    def take_name(self, name: bytes) -> None:
+        self._options["name"] = name.decode()
+
+    def report(self, word: bytes) -> None:
+        self._reports = word == b"on"
+
     def open(self, address: bytes | None = None) -> Answer:
         self.close()
         self._address = None if address is None else os.fsdecode(address)
         return (self._connect().name,)
 
     def _connect(self) -> bccn.Client:
-        self._client = bccn.Client(self._address, **self._options, on_notice=self._noticed)
+        on_notice = None if self._reports else self._noticed
+        self._client = bccn.Client(self._address, **self._options, on_notice=on_notice)
         return self._client
 
     def _noticed(self, notice: bccn.Notice) -> None:
+        self._notices += notice.kind, notice.count, "" if notice.error is None else notice.error.code
         if notice.kind in ("disconnected", "reconnected"):
             self._events.append((notice.kind,))
 
@@ -135,6 +152,7 @@ class Driver:
         self._subscriptions, self._streams = [], {}
         self._held.clear()
         self._events.clear()
+        self._notices.clear()
 
     # --- with an open client ---
 
@@ -158,7 +176,7 @@ class Driver:
         self._subscriptions.append(self.client.subscribe(pattern.decode(), self._called))
 
     def _called(self, message: bccn.Message) -> None:
-        self._events.extend(_shown("call", message))
+        self._events.extend(self._shown("call", message))
 
     def stream(self, pattern: bytes) -> None:
         self.subscribe(pattern)
@@ -189,8 +207,11 @@ class Driver:
                 return subscription.close()
         raise bccn.InvalidError(f"{client.name} holds no subscription to {wanted}")
 
-    def listen(self) -> None:
-        self.client.listen()
+    def listen(self, word: bytes | None = None) -> None:
+        if word is None:
+            self.client.listen()
+        else:
+            self.client.listen(lambda message: self._events.extend(self._shown(word.decode(), message)))
 
     def heartbeat(self, seconds: bytes, text: bytes = b"") -> None:
         self.client.heartbeat(int(seconds), text.decode())
@@ -215,6 +236,34 @@ class Driver:
 
     def barrier(self) -> None:
         self.client.barrier()
+
+    def control(self, key: bytes, value: bytes = b"") -> Answer:
+        return (self.client.control(key.decode(), value.decode()),)
+
+    def matches(self, pattern: bytes, channel: bytes, separator: bytes) -> Answer:
+        return ("yes" if bccn.matches(pattern.decode(), channel.decode(), separator.decode()) else "no",)
+
+    def notices(self) -> Answer:
+        notices, self._notices = self._notices, []
+        return notices
+
+    def dispatch(self) -> None:
+        self.client.dispatch()
+
+    def poll(self, seconds: bytes) -> Answer:
+        descriptor = self.client.fileno()
+        readable, _, _ = select.select([descriptor], [], [], float(seconds))
+        return descriptor, "yes" if readable else "no"
+
+    def origin(self) -> Answer:
+        if self._last is None or self._last.datagram is None:
+            raise UsageError("no message of the format full was printed")
+        interface = self._last.interface
+        return self._last.time_ns or 0, self._last.datagram, *([] if interface is None else [interface])
+
+    def await_message(self) -> Answer:
+        message = self.client.receive()
+        return () if message is None else next(self._shown("msg", message))
 
     def lost(self) -> Answer:
         return (self.client.lost,)
@@ -242,7 +291,7 @@ class Driver:
                     return waiting.popleft()
             left = max(0.0, deadline - time.monotonic())
             if (message := stream.receive(min(left, SLICE))) is not None:
-                self._held.extend(_shown("msg", message))
+                self._held.extend(self._shown("msg", message))
             elif not left and not self._events:
                 return ("timeout",)
 
@@ -271,8 +320,14 @@ class Driver:
             return (self.client.request(*arguments).payload,)
         return [reply.payload for reply in self.client.request_many(*arguments, int(most))]
 
-    def serve(self, most: bytes, seconds: bytes, pattern: bytes | None = None) -> Answer:
+    def ask(self, channel: bytes, question: bytes) -> Answer:
+        return (self.client.request(channel.decode(), question).payload,)
+
+    def serve(
+        self, most: bytes, seconds: bytes, pattern: bytes | None = None, later: bytes | None = None
+    ) -> Answer:
         served = 0
+        waiting: list[bccn.Request] = []  # to be replied to when their handler has returned
 
         def replied(request: bccn.Request) -> bytes:
             nonlocal served
@@ -280,12 +335,15 @@ class Driver:
             return b"re:" + request.payload
 
         if pattern is not None:
-            with self.client.serve(pattern.decode(), replied):
-                while served < int(most):
-                    before = served
-                    self.client.receive(float(seconds))
-                    if served == before:
-                        break
+            with self.client.serve(pattern.decode(), replied if later is None else waiting.append):
+                before, last = 0, time.monotonic()
+                while served < int(most) and time.monotonic() < last + float(seconds):
+                    self.client.receive(min(float(seconds), SLICE))  # it goes on when a handler was called
+                    while waiting:
+                        self.client.reply(waiting[0], replied(waiting[0]))
+                        del waiting[0]
+                    if served > before:
+                        before, last = served, time.monotonic()
             return (served,)
         while served < int(most) and (message := self.client.receive(float(seconds))) is not None:
             with suppress(bccn.InvalidError):
@@ -293,16 +351,16 @@ class Driver:
                 self.client.reply(request, replied(request))
         return (served,)
 
-
-def _shown(word: str, message: bccn.Message) -> Iterator[Answer]:
-    """The events that a message is: what was lost before it comes first."""
-    if message.lost:
-        yield "lost", message.lost
-    if message.peer is None:
-        yield word, message.channel, message.payload
-    else:
-        src, seq, verdict = message.src or "", message.seq or 0, message.verdict or ""
-        yield word, message.channel, message.payload, src, seq, message.peer, verdict
+    def _shown(self, word: str, message: bccn.Message) -> Iterator[Answer]:
+        """The events that a message is: what was lost before it comes first."""
+        self._last = message
+        if message.lost:
+            yield "lost", message.lost
+        if message.peer is None:
+            yield word, message.channel, message.payload
+        else:
+            src, seq, verdict = message.src or "", message.seq or 0, message.verdict or ""
+            yield word, message.channel, message.payload, src, seq, message.peer, verdict
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -314,6 +372,17 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "echo": Driver.echo,
     "reconnect": Driver.reconnect,
     "tap": Driver.tap,
+    "wait": Driver.wait,
+    "as": Driver.take_name,
+    "report": Driver.report,
+    "matches": Driver.matches,
+    "control": Driver.control,
+    "notices": Driver.notices,
+    "dispatch": Driver.dispatch,
+    "poll": Driver.poll,
+    "origin": Driver.origin,
+    "await": Driver.await_message,
+    "ask": Driver.ask,
     "open": Driver.open,
     "close": Driver.close,
     "whoami": Driver.whoami,

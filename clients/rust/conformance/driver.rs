@@ -2,11 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io::{stdin, stdout, BufRead, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::process::exit;
 use std::sync::mpsc::{channel, Receiver, Sender};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use bccn::{Client, Error, Format, Message, NoticeKind, Options, Policy, Queue, Separator, Subscription, Tap};
+use bccn::{
+    Client, Error, Format, Message, Notice, NoticeKind, Options, Policy, Queue, Request, Separator, Subscription, Tap,
+};
 
 /// Between looks at events other than messages.
 const SLICE: Duration = Duration::from_millis(20);
@@ -17,8 +20,8 @@ type Words = Result<Vec<String>, Fault>;
 type Run = fn(&mut Driver, &Client, &[Vec<u8>]) -> Words;
 
 enum Event {
-    Notice(NoticeKind),
-    Call(Message),
+    Notice(Notice),
+    Call(&'static str, Message),
 }
 
 /// The state of the script.
@@ -29,6 +32,9 @@ struct Driver {
     events: (Sender<Event>, Receiver<Event>),
     held: VecDeque<Vec<String>>, // of messages whose loss was printed first
     subscriptions: Vec<Subscription>,
+    notices: Vec<String>, // kind, count and code of each that nobody has asked for yet
+    reports: bool,        // notices go where they go by default
+    last: Option<Message>,
 }
 
 fn main() {
@@ -39,6 +45,9 @@ fn main() {
         events: channel(),
         held: VecDeque::new(),
         subscriptions: Vec::new(),
+        notices: Vec::new(),
+        reports: false,
+        last: None,
     };
     for line in stdin().lock().lines() {
         let line = line.expect("the script is text");
@@ -119,7 +128,7 @@ fn json(result: Result<String, Error>) -> Words {
 }
 
 /// Commands for an open client: name, least and most words.
-const COMMANDS: [(&str, usize, usize, Run); 23] = [
+const COMMANDS: [(&str, usize, usize, Run); 28] = [
     ("whoami", 0, 0, |_, bus, _| Ok(vec![encoded(bus.name().as_bytes())])),
     ("name", 1, 1, |_, bus, words| {
         bus.set_name(&text(&words[0])).map_err(fault)?;
@@ -127,11 +136,7 @@ const COMMANDS: [(&str, usize, usize, Run); 23] = [
     }),
     ("sub", 1, 1, |driver, bus, words| driver.hold(bus.subscribe(&text(&words[0])))),
     ("stream", 1, 1, |driver, bus, words| driver.hold(bus.subscribe(&text(&words[0])))),
-    ("callback", 1, 1, |driver, bus, words| {
-        let events = driver.events.0.clone();
-        let callback = move |_: &Client, message| events.send(Event::Call(message)).expect("the driver listens");
-        driver.hold(bus.subscribe_with(&text(&words[0]), callback))
-    }),
+    ("callback", 1, 1, |driver, bus, words| driver.hold(bus.subscribe_with(&text(&words[0]), driver.callback("call")))),
     ("unsub", 1, 1, |driver, _, words| {
         let index = driver.last(&words[0])?;
         nothing(driver.subscriptions.remove(index).close())
@@ -141,7 +146,29 @@ const COMMANDS: [(&str, usize, usize, Run); 23] = [
         let event = driver.subscriptions[index].receive_timeout(seconds(&words[1])).map_err(fault)?;
         Ok(event.map_or(vec!["timeout".into()], |message| words_of("msg", &message)))
     }),
-    ("listen", 0, 0, |_, bus, _| nothing(bus.listen())),
+    ("listen", 0, 1, |driver, bus, words| match words.first().map(Vec::as_slice) {
+        None => nothing(bus.listen()),
+        Some(b"first") => nothing(bus.listen_with(driver.callback("first"))),
+        Some(_) => nothing(bus.listen_with(driver.callback("second"))),
+    }),
+    ("control", 1, 2, |_, bus, words| {
+        let value = text(words.get(1).map_or(b"", |word| word));
+        one(bus.control(&text(&words[0]), &value).map(|answer| Some(encoded(answer.as_bytes()))))
+    }),
+    ("notices", 0, 0, |driver, _, _| {
+        driver.take_events();
+        Ok(std::mem::take(&mut driver.notices))
+    }),
+    ("poll", 1, 1, |_, bus, words| Ok(poll(bus, seconds(&words[0])))),
+    ("await", 0, 0, |driver, bus, _| bus.receive().map(|message| driver.show("msg", &message)).map_err(fault)),
+    ("origin", 0, 0, |driver, _, _| match driver.last.as_ref().and_then(|message| message.origin.as_ref()) {
+        None => Err(scripted("usage", "no message of the format full was printed")),
+        Some(origin) => {
+            let time = origin.time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos().to_string();
+            let interface = origin.interface.as_ref().map(|name| encoded(name.as_bytes()));
+            Ok([time, encoded(&origin.datagram)].into_iter().chain(interface).collect())
+        }
+    }),
     ("heartbeat", 1, 2, |_, bus, words| {
         nothing(bus.heartbeat(seconds(&words[0]), &text(words.get(1).map_or(b"", |word| word))))
     }),
@@ -154,10 +181,10 @@ const COMMANDS: [(&str, usize, usize, Run); 23] = [
     ("recv", 1, 1, |driver, bus, words| driver.receive(bus, Instant::now() + seconds(&words[0]))),
     ("count", 2, 2, |_, bus, words| count(bus, number(&words[0]), seconds(&words[1])).map_err(fault)),
     ("request", 3, 4, |_, bus, words| request(bus, words).map_err(fault)),
-    ("serve", 2, 3, |_, bus, words| {
+    ("serve", 2, 4, |_, bus, words| {
         let (wanted, patience) = (number(&words[0]), seconds(&words[1]));
         let served = match words.get(2) {
-            Some(pattern) => serve(bus, wanted, patience, &text(pattern)),
+            Some(pattern) => serve(bus, wanted, patience, &text(pattern), words.len() > 3),
             None => reply(bus, wanted, patience),
         };
         one(served.map(|served| Some(served.to_string())))
@@ -168,7 +195,8 @@ const COMMANDS: [(&str, usize, usize, Run); 23] = [
     ("sources", 0, 0, |_, bus, _| json(bus.sources())),
 ];
 
-const SETTINGS: [&str; 8] = ["format", "pack", "separator", "queue", "timeout", "echo", "reconnect", "tap"];
+const SETTINGS: [&str; 10] =
+    ["format", "pack", "separator", "queue", "timeout", "echo", "reconnect", "tap", "wait", "as"];
 
 /// The options with a setting of the script.
 fn with(options: Options, name: &str, values: &[String]) -> Result<Options, Fault> {
@@ -181,6 +209,8 @@ fn with(options: Options, name: &str, values: &[String]) -> Result<Options, Faul
         ("separator", "/") => options.separator(Separator::Slash),
         ("separator", ".") => options.separator(Separator::Dot),
         ("timeout", _) => options.timeout(seconds(value.as_bytes())),
+        ("wait", _) => options.wait(seconds(value.as_bytes())),
+        ("as", _) => options.name(value),
         ("echo", _) => options.echo(value == "on"),
         ("reconnect", _) => options.reconnect(value == "on"),
         ("tap", "off") => options.tap(Tap::Off),
@@ -214,6 +244,13 @@ impl Driver {
                 return self.open();
             }
             ("close", []) => self.close(),
+            ("report", [word]) => self.reports = word == b"on",
+            ("matches", [pattern, channel, separator]) => {
+                let separator = if separator == b"." { Separator::Dot } else { Separator::Slash };
+                let matches = bccn::matches(&text(pattern), &text(channel), separator);
+                return Ok(vec![if matches { "yes" } else { "no" }.into()]);
+            }
+            ("dispatch", []) | ("ask", [_, _]) => return Err(scripted("unsupported", "not in Rust")),
             ("version", []) => return Ok(vec![encoded(bccn::VERSION.as_bytes())]),
             ("cancel", [_, _]) => return Err(scripted("unsupported", "a call cannot be cancelled")),
             ("fork", [pattern]) if self.bus.is_some() => return self.fork(pattern == b"A"),
@@ -233,9 +270,12 @@ impl Driver {
     fn open(&mut self) -> Words {
         self.close();
         let events = self.events.0.clone();
-        let mut options = Options::new().on_notice(move |notice| {
-            let _ = events.send(Event::Notice(notice.kind)); // fails when the driver has opened another client
-        });
+        let mut options = Options::new();
+        if !self.reports {
+            options = options.on_notice(move |notice| {
+                let _ = events.send(Event::Notice(notice.clone())); // fails when the driver has opened another client
+            });
+        }
         for (name, values) in &self.settings {
             options = with(options, name, values)?;
         }
@@ -251,6 +291,7 @@ impl Driver {
     fn close(&mut self) {
         self.subscriptions.clear();
         self.held.clear();
+        self.notices.clear();
         self.bus.take().iter().for_each(Client::close);
         self.events = channel();
     }
@@ -263,19 +304,35 @@ impl Driver {
     /// Where the last subscription to a pattern is.
     fn last(&self, pattern: &[u8]) -> Result<usize, Fault> {
         let found = self.subscriptions.iter().rposition(|each| each.pattern().as_bytes() == pattern);
-        found.ok_or_else(|| scripted("not-subscribed", "there is no such subscription"))
+        found.ok_or_else(|| scripted("invalid", "there is no such subscription"))
+    }
+
+    /// Makes each message an event of recv, which begins with the word.
+    fn callback(&self, word: &'static str) -> impl FnMut(&Client, Message) + Send + 'static {
+        let events = self.events.0.clone();
+        move |_, message| events.send(Event::Call(word, message)).expect("the driver listens")
+    }
+
+    /// Puts what has happened behind what is held.
+    fn take_events(&mut self) {
+        while let Ok(event) = self.events.1.try_recv() {
+            match event {
+                Event::Notice(notice) => {
+                    let code = notice.code.map_or("%".into(), |code| code.to_string());
+                    self.notices.extend([word_of(notice.kind).into(), notice.count.to_string(), code]);
+                    if matches!(notice.kind, NoticeKind::Disconnected | NoticeKind::Reconnected) {
+                        self.held.push_back(vec![word_of(notice.kind).into()]);
+                    }
+                }
+                Event::Call(word, message) => self.hold_message(word, &message),
+            }
+        }
     }
 
     fn receive(&mut self, bus: &Client, deadline: Instant) -> Words {
         let mut again = false;
         loop {
-            match self.events.1.try_recv() {
-                Ok(Event::Notice(NoticeKind::Disconnected)) => return Ok(vec!["disconnected".into()]),
-                Ok(Event::Notice(NoticeKind::Reconnected)) => return Ok(vec!["reconnected".into()]),
-                Ok(Event::Notice(_)) => continue,
-                Ok(Event::Call(message)) => return Ok(self.event("call", &message)),
-                Err(_) => {}
-            }
+            self.take_events();
             if let Some(words) = self.held.pop_front() {
                 return Ok(words);
             }
@@ -283,8 +340,8 @@ impl Driver {
             match bus.receive_timeout(left.min(SLICE)).map_err(fault)? {
                 // What was called meanwhile came before it.
                 Some(message) => {
-                    let words = self.event("msg", &message);
-                    self.held.push_front(words);
+                    self.take_events();
+                    self.hold_message("msg", &message);
                 }
                 None if left.is_zero() && again => return Ok(vec!["timeout".into()]),
                 None => again = left.is_zero(), // a callback may have been called
@@ -292,14 +349,18 @@ impl Driver {
         }
     }
 
-    /// The words of a message, or of its loss, and then the message is held.
-    fn event(&mut self, kind: &str, message: &Message) -> Vec<String> {
-        let words = words_of(kind, message);
-        if message.lost == 0 {
-            return words;
+    /// Puts a message behind what is held, and its loss before it.
+    fn hold_message(&mut self, kind: &str, message: &Message) {
+        if message.lost > 0 {
+            self.held.push_back(vec!["lost".into(), message.lost.to_string()]);
         }
-        self.held.push_front(words);
-        vec!["lost".into(), message.lost.to_string()]
+        let words = self.show(kind, message);
+        self.held.push_back(words);
+    }
+
+    fn show(&mut self, kind: &str, message: &Message) -> Vec<String> {
+        self.last = Some(message.clone());
+        words_of(kind, message)
     }
 
     /// Forks. The child answers the command and goes on with the script; the parent answers the exit of the child.
@@ -322,6 +383,28 @@ impl Driver {
         };
         Ok(vec![std::process::id().to_string(), name])
     }
+}
+
+fn word_of(kind: NoticeKind) -> &'static str {
+    match kind {
+        NoticeKind::Lost => "lost",
+        NoticeKind::Rejected => "rejected",
+        NoticeKind::Revoked => "revoked",
+        NoticeKind::Closing => "closing",
+        NoticeKind::Disconnected => "disconnected",
+        NoticeKind::Reconnected => "reconnected",
+        NoticeKind::Unclaimed => "unclaimed",
+        _ => "?",
+    }
+}
+
+/// The descriptor, and whether it is readable in time.
+fn poll(bus: &Client, patience: Duration) -> Vec<String> {
+    let fd = bus.as_fd().as_raw_fd();
+    let mut wanted = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: `wanted` lives, and is one.
+    let readable = unsafe { libc::poll(&mut wanted, 1, patience.as_millis() as libc::c_int) } > 0;
+    vec![fd.to_string(), if readable { "yes" } else { "no" }.into()]
 }
 
 fn words_of(kind: &str, message: &Message) -> Vec<String> {
@@ -379,19 +462,22 @@ fn reply(bus: &Client, wanted: usize, patience: Duration) -> Result<usize, Error
     Ok(served)
 }
 
-/// Serves by a handler.
-fn serve(bus: &Client, wanted: usize, patience: Duration, pattern: &str) -> Result<usize, Error> {
+/// Serves by a handler, which returns the replies; or they are sent later, when it has returned.
+fn serve(bus: &Client, wanted: usize, patience: Duration, pattern: &str, later: bool) -> Result<usize, Error> {
     let (sender, requests) = channel();
+    let answer = |request: &Request| [b"re:", request.payload.as_slice()].concat();
     let service = bus.serve(pattern, move |request| {
-        sender.send(()).expect("the driver counts");
-        Some([b"re:", request.payload.as_slice()].concat())
+        sender.send(request.clone()).expect("the driver counts");
+        (!later).then(|| answer(request))
     })?;
     let (mut served, mut last) = (0, Instant::now());
     while served < wanted && last.elapsed() < patience {
         bus.receive_timeout(patience.saturating_sub(last.elapsed()).min(SLICE))?;
-        let now = requests.try_iter().count();
-        if now > 0 {
-            (served, last) = (served + now, Instant::now());
+        for request in requests.try_iter() {
+            if later {
+                request.reply(answer(&request))?;
+            }
+            (served, last) = (served + 1, Instant::now());
         }
     }
     service.close()?;

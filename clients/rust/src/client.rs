@@ -209,19 +209,22 @@ impl Client {
 
     /// Subscribes to `pattern`, and replies to each request with what `handler` returns. Where that is `None`, the
     /// program calls [`Request::reply`] later, with the request or a clone of it. Other messages are ignored. It needs
-    /// [`Format::Full`], else it fails with [`Code::Invalid`]. The handler runs like a callback.
+    /// [`Format::Full`], else it fails with [`Code::Invalid`]. The handler runs like a callback. The pattern `!` serves
+    /// what is asked of all and of this program.
     pub fn serve<R: AsRef<[u8]>>(
         &self,
         pattern: &str,
         mut handler: impl FnMut(&Request) -> Option<R> + Send + 'static,
     ) -> Result<Subscription> {
         self.check_serves()?;
-        self.subscribe_with(pattern, move |client, message| {
+        let callback: Callback = Arc::new(Mutex::new(move |client: &Client, message: Message| {
             let Some(request) = message.fresh_request() else { return };
             if let Some(Err(error)) = handler(&request).map(|payload| request.reply(payload)) {
                 client.report_reply(&request, &error);
             }
-        })
+        }));
+        let id = self.run(self.shared.serve(pattern, Some(callback)))?;
+        Ok(Subscription::new(self, id, pattern))
     }
 
     pub(crate) fn check_serves(&self) -> Result<()> {

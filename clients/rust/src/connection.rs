@@ -99,7 +99,7 @@ impl Session {
             ("queue", queue.as_deref()),
             ("tap", tap),
             ("heartbeat", self.heartbeat.as_deref()),
-            ("listen", (self.listening || self.hearing).then_some("")),
+            ("listen", (self.hearing || self.inbox.listens()).then_some("")),
             ("whoami", Some("")),
         ];
         let requests = wishes.iter().filter_map(|(key, value)| value.map(|value| format!("CMSG {key}\0{value}")));
@@ -157,8 +157,11 @@ impl Session {
                     break;
                 }
             }
-            if !self.read_packet()? {
-                return Ok(false);
+            match self.read_answer() {
+                Ok(true) => {}
+                // Another connection may have less to say.
+                Err(error) if *error.code() == Code::Backlog => return Err(Error::unavailable(error.text())),
+                other => return other,
             }
             if self.greeting.as_ref().is_some_and(|greeting| greeting.answered) {
                 return Ok(true);
@@ -214,7 +217,6 @@ impl Session {
             self.garbage.extend(self.inbox.end(id));
             self.inbox.remove(id);
         }
-        self.garbage.extend(self.inbox.listen(None));
     }
 
     pub(crate) fn gone(&self) -> Error {
@@ -239,7 +241,7 @@ impl Session {
                 }
                 Some(libc::EINTR) => {}
                 _ => {
-                    while self.read_packet()? {} // the daemon is gone: read what it had sent
+                    self.read_rest()?; // the daemon is gone
                     return Err(self.lose("the daemon went away"));
                 }
             }

@@ -14,6 +14,9 @@ use std::sync::{Arc, Mutex};
 use crate::protocol::{matches, Message};
 use crate::{Client, Separator};
 
+/// The pattern of those who listen: no SUB has it, and no other pattern matches a channel that begins with it.
+pub(crate) const LISTENER: &str = "!";
+
 /// A function of the program. One thread at a time calls it.
 pub(crate) type Callback = Arc<Mutex<dyn FnMut(&Client, Message) + Send>>;
 
@@ -41,7 +44,6 @@ pub(crate) struct Item {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Stream,
-    Listener,
     Subscription(usize),
 }
 
@@ -55,9 +57,9 @@ pub(crate) enum Source {
 #[derive(Default)]
 pub(crate) struct Inbox {
     pub(crate) subscriptions: Vec<Held>,
-    pub(crate) listener: Option<Callback>,
+    listener: u64, // the id of what the last listen made; 0: none
     stream: VecDeque<Item>,
-    calls: VecDeque<(Item, Callback, u64)>, // with the id of the subscription, 0 for the listener
+    calls: VecDeque<(Item, Callback, u64)>, // with the id of the subscription
     routed: bool,                           // there are other ways than to the stream
     bytes: usize,                           // in all queues
     ways: Vec<Way>,                         // empty; it keeps its memory
@@ -123,20 +125,39 @@ impl Inbox {
         self.reroute();
     }
 
+    /// Listens, in place of an earlier call. What waits for the callback of that one still goes there.
     pub(crate) fn listen(&mut self, callback: Option<Callback>) -> Option<Callback> {
-        let old = std::mem::replace(&mut self.listener, callback);
+        let target = callback.map_or(Target::Stream, Target::Callback);
+        let known = self.listener;
+        let old = match self.get(known) {
+            Some(held) => std::mem::replace(&mut held.target, target),
+            None => {
+                self.ids += 1;
+                self.listener = self.ids;
+                self.subscriptions.push(Held { id: self.ids, pattern: LISTENER.into(), held: true, target });
+                Target::Nobody
+            }
+        };
         self.reroute();
-        old
+        match old {
+            Target::Callback(callback) => Some(callback),
+            _ => None,
+        }
+    }
+
+    /// Whether the daemon has agreed to a listener.
+    pub(crate) fn listens(&self) -> bool {
+        self.subscriptions.iter().any(|each| each.held && each.pattern == LISTENER)
     }
 
     fn reroute(&mut self) {
-        let elsewhere = |each: &Held| !matches!(each.target, Target::Stream);
-        self.routed = self.listener.is_some() || self.subscriptions.iter().any(elsewhere);
+        self.routed = self.subscriptions.iter().any(|each| !matches!(each.target, Target::Stream));
     }
 
     /// The patterns that the daemon has agreed to, as often as they are held.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = &str> {
-        self.subscriptions.iter().filter(|each| each.held).map(|each| each.pattern.as_str())
+        let agreed = self.subscriptions.iter().filter(|each| each.held && each.pattern != LISTENER);
+        agreed.map(|each| each.pattern.as_str())
     }
 
     /// Makes a subscription a stream of its own: what waits for it moves over, and is copied if it is for others, too.
@@ -147,8 +168,8 @@ impl Inbox {
         for Item { serial, message } in take(&mut self.stream) {
             let channel = &message.channel;
             let is_for =
-                |each: &&Held| matches!(each.target, Target::Stream) && matches(&each.pattern, channel, separator);
-            if !matches(&pattern, channel, separator) {
+                |each: &&Held| matches!(each.target, Target::Stream) && wants(&each.pattern, channel, separator);
+            if message.is_rejected() || !wants(&pattern, channel, separator) {
                 self.stream.push_back(Item { serial, message });
             } else if self.subscriptions.iter().filter(|each| each.id != id).any(|each| is_for(&each)) {
                 self.bytes += message.size();
@@ -181,18 +202,15 @@ impl Inbox {
     pub(crate) fn put(&mut self, message: Message, separator: Separator) {
         let serial = self.serial;
         self.serial += 1;
-        if !self.routed {
+        if !self.routed || message.is_rejected() {
             self.bytes += message.size();
             self.stream.push_back(Item { serial, message });
             return;
         }
         let mut ways = take(&mut self.ways);
-        if message.channel.starts_with('!') {
-            ways.extend(self.listener.iter().map(|_| Way::Listener));
-        }
         let mut ended = false;
         for (index, each) in self.subscriptions.iter().enumerate() {
-            if matches(&each.pattern, &message.channel, separator) {
+            if wants(&each.pattern, &message.channel, separator) {
                 match each.target {
                     Target::Stream if ways.first() == Some(&Way::Stream) => {}
                     Target::Stream => ways.insert(0, Way::Stream),
@@ -216,7 +234,6 @@ impl Inbox {
     fn go(&mut self, way: Way, item: Item) {
         match way {
             Way::Stream => self.stream.push_back(item),
-            Way::Listener => self.calls.extend(self.listener.clone().map(|listener| (item, listener, 0))),
             Way::Subscription(index) => {
                 let Held { id, target, .. } = &mut self.subscriptions[index];
                 match target {
@@ -302,6 +319,11 @@ impl Inbox {
     }
 }
 
+/// Whether messages of a channel are for a subscription to this pattern, or a listener.
+pub(crate) fn wants(pattern: &str, channel: &str, separator: Separator) -> bool {
+    matches(pattern, channel, separator) || (pattern == LISTENER && channel.starts_with(LISTENER))
+}
+
 fn size(queue: &VecDeque<Item>) -> usize {
     queue.iter().map(|item| item.message.size()).sum()
 }
@@ -355,6 +377,36 @@ mod tests {
         assert_eq!(all(&mut inbox, Source::Own(2)), ["b"]);
         assert_eq!(inbox.drop_unclaimed(Source::Client), 0);
         assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn listeners_get_what_is_directed_beside_each_other() {
+        let mut inbox = inbox(&[], &["a"]);
+        assert!(!inbox.listens());
+        inbox.listen(None);
+        let served = inbox.add(LISTENER, None);
+        inbox.open_own(served, Separator::Slash);
+        for channel in ["!", "!here/x/1", "a", "b"] {
+            inbox.put(Message::new(channel.into(), Vec::new(), None), Separator::Slash);
+        }
+        assert_eq!(all(&mut inbox, Source::Own(served)), ["!", "!here/x/1"]);
+        assert_eq!(all(&mut inbox, Source::Client), ["!", "!here/x/1", "a", "b"]);
+        assert_eq!(inbox.patterns().count(), 0);
+        assert!(inbox.listens());
+        assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn a_second_listen_takes_the_place_of_the_first() {
+        let mut inbox = inbox(&[], &[]);
+        let callback = || -> Callback { Arc::new(Mutex::new(|_: &Client, _: Message| ())) };
+        assert!(inbox.listen(Some(callback())).is_none());
+        inbox.put(Message::new("!".into(), Vec::new(), None), Separator::Slash);
+        assert!(inbox.listen(None).is_some());
+        inbox.put(Message::new("!".into(), Vec::new(), None), Separator::Slash);
+        assert!(inbox.take_call(Source::Client).is_some());
+        assert_eq!(all(&mut inbox, Source::Client), ["!"]);
+        assert_eq!(inbox.subscriptions.len(), 1);
     }
 
     #[test]

@@ -1,5 +1,7 @@
-#![doc = include_str!("../README.md")]
+// Its programs are tested with all features, as one is for tokio.
+#![cfg_attr(any(feature = "tokio", not(doctest)), doc = include_str!("../README.md"))]
 #![warn(missing_docs)]
+#![warn(clippy::exhaustive_enums, clippy::exhaustive_structs)] // what a later version may add to breaks nobody
 
 mod batch;
 mod client;
@@ -24,6 +26,8 @@ mod tasks;
 #[cfg(test)]
 mod vectors;
 
+#[cfg(feature = "tokio")]
+pub use batch::AsyncBatch;
 pub use batch::Batch;
 pub use client::{Client, Messages, Replies};
 pub use error::{Code, Error, Result};

@@ -7,7 +7,7 @@ use std::thread::current;
 use std::time::{Duration, Instant};
 
 use crate::error::Code;
-use crate::inbox::{Callback, Source, Target};
+use crate::inbox::{Callback, Source, Target, LISTENER};
 use crate::protocol::{append_msg, build_control, build_sub, unpack, Message};
 use crate::session::{deadline_in, is_past, Ask, Change, Deadline, Sent, Session, Wait, BACKLOG_LIMIT, GLANCE_PACKETS};
 use crate::shared::{AtEnd, Shared};
@@ -132,7 +132,7 @@ impl Session {
                 return self.await_connection(deadline).map(Step::Wait);
             }
             let step = self.say(question).and_then(|sent| match sent {
-                Sent::Yes if self.read_packet()? => Ok(None),
+                Sent::Yes if self.read_answer()? => Ok(None),
                 Sent::Yes if is_past(deadline) => Err(Error::timeout("the daemon does not answer")),
                 Sent::Yes => Ok(Some(Step::Wait(self.wait(true, false, deadline)))),
                 other => self.make_room(other, deadline),
@@ -250,8 +250,10 @@ impl Session {
         self.garbage.extend(callbacks);
         let pattern = self.inbox.get(id).map(|each| each.pattern.clone());
         self.inbox.remove(id);
-        if let Some(pattern) = pattern.filter(|_| owes && self.socket.is_some()) {
-            self.withdraw(&pattern, since);
+        match pattern {
+            Some(pattern) if pattern == LISTENER => self.hearing = true, // the daemon delivers on: only replies count
+            Some(pattern) if owes && self.socket.is_some() => self.withdraw(&pattern, since),
+            _ => {}
         }
     }
 }
@@ -402,9 +404,20 @@ impl Shared {
         self.lock()?.take_rejections()
     }
 
+    /// The id of a new subscription. Its pattern may be that of a listener.
+    pub(crate) async fn serve(&self, pattern: &str, callback: Option<Callback>) -> Result<u64> {
+        match pattern {
+            LISTENER => self.hold(pattern, build_control("listen", "")?, callback).await,
+            _ => self.subscribe(pattern, callback).await,
+        }
+    }
+
     /// The id of a new subscription.
     pub(crate) async fn subscribe(&self, pattern: &str, callback: Option<Callback>) -> Result<u64> {
-        let packet = build_sub("SUB", pattern)?;
+        self.hold(pattern, build_sub("SUB", pattern)?, callback).await
+    }
+
+    async fn hold(&self, pattern: &str, packet: Vec<u8>, callback: Option<Callback>) -> Result<u64> {
         let (said, agreed) = (AtomicU64::new(0), AtomicU64::new(0));
         let (id, since) = {
             let mut session = self.lock()?;
@@ -431,6 +444,11 @@ impl Shared {
         let (packet, connection, since) = {
             let mut session = self.lock()?;
             let Some(held) = session.inbox.get(id).filter(|held| held.held) else { return Ok(()) };
+            if held.pattern == LISTENER {
+                session.undo(id, false, 0);
+                session.changes += 1;
+                return Ok(());
+            }
             let packet = build_sub("UNSUB", &held.pattern)?;
             let callbacks = session.inbox.end(id);
             session.garbage.extend(callbacks);

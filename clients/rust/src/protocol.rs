@@ -87,6 +87,12 @@ impl Message {
         MESSAGE_COST + self.payload.len() + datagram
     }
 
+    /// Whether a tap shows a datagram that was not delivered.
+    pub(crate) fn is_rejected(&self) -> bool {
+        let is_delivered = |verdict: &str| matches!(verdict, "ok" | "repaired" | "retained");
+        self.origin.as_ref().is_some_and(|origin| !is_delivered(&origin.verdict))
+    }
+
     /// Returns whether the message is the last value of its channel, from before the subscription. Only
     /// [`Format::Full`](crate::Format::Full) shows that.
     pub fn is_retained(&self) -> bool {

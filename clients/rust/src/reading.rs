@@ -7,9 +7,14 @@ use crate::error::Code;
 use crate::inbox::{Held, Source};
 use crate::notice::NoticeKind;
 use crate::protocol::{matches, parse, unpack, Message, Packet, PACK};
-use crate::session::{Change, Session, BACKLOG_LIMIT, GLANCE_INTERVAL, GLANCE_LIMIT, GLANCE_PACKETS};
+use crate::session::{
+    Change, Session, BACKLOG_LIMIT, GLANCE_INTERVAL, GLANCE_LIMIT, GLANCE_PACKETS, OVERFLOW_LIMIT, PACKET_LIMIT,
+};
 use crate::socket::coarse_time;
-use crate::{Error, Result, Tap};
+use crate::{Error, Result};
+
+/// More packets than the socket of a daemon that is gone holds: of one that only takes no more there is no end.
+const REST_PACKETS: usize = 1 << 16;
 
 impl Session {
     /// Reads and handles one packet; false if there is none.
@@ -20,7 +25,12 @@ impl Session {
                 Ok(0) => return Err(self.lose("the daemon went away")),
                 Ok(size) => {
                     let buffer = take(&mut self.buffer);
-                    let handled = self.handle_all(&buffer[..size]);
+                    let handled = match size <= PACKET_LIMIT {
+                        true => self.handle_all(&buffer[..size]),
+                        false => {
+                            Err(Error::protocol(format!("the daemon sent more than {PACKET_LIMIT} bytes at once")))
+                        }
+                    };
                     self.buffer = buffer;
                     self.changes += 1;
                     if let Err(error) = &handled {
@@ -36,6 +46,25 @@ impl Session {
                 },
             }
         }
+    }
+
+    /// Reads a packet for who waits for an answer, behind what the daemon had queued.
+    pub(crate) fn read_answer(&mut self) -> Result<bool> {
+        if self.inbox.bytes() > OVERFLOW_LIMIT {
+            let text = format!("{} bytes of messages came before the answer: receive them", self.inbox.bytes());
+            return Err(Error::new(Code::Backlog, text));
+        }
+        self.read_packet()
+    }
+
+    /// Reads what a connection still has that takes no more.
+    pub(crate) fn read_rest(&mut self) -> Result<()> {
+        for _ in 0..REST_PACKETS {
+            if !self.read_answer()? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Reads a packet for a program that receives from this stream. What waits in others must not stop it.
@@ -89,12 +118,12 @@ impl Session {
 
     /// Whether a message came for nothing but a subscribe that was withdrawn.
     pub(crate) fn is_unwanted(&self, subscriptions: &[Held], message: &Message) -> bool {
-        if !self.overhears || self.options.tap != Tap::Off {
+        if !self.overhears || self.taps() {
             return false;
         }
         let matches = |pattern: &str| matches(pattern, &message.channel, self.options.separator);
         if message.channel.starts_with('!') {
-            return !self.listening && subscriptions.is_empty();
+            return subscriptions.is_empty();
         }
         self.withdrawn.iter().any(|each| matches(&each.pattern))
             && !subscriptions.iter().any(|each| matches(&each.pattern))
@@ -157,7 +186,6 @@ impl Session {
             Change::Name(name) => self.options.name = Some(name),
             Change::Heartbeat(value) => self.heartbeat = value,
             Change::Listen(callback) => {
-                self.listening = true;
                 let old = self.inbox.listen(callback);
                 self.garbage.extend(old);
             }

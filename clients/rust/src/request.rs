@@ -134,7 +134,7 @@ impl Inquiry {
         let shared = &self.client.shared;
         let (hears, unconfirmed) = {
             let session = shared.lock()?;
-            (session.listening || session.hearing, session.published > session.confirmed)
+            (session.hearing || session.inbox.listens(), session.published > session.confirmed)
         };
         if !hears {
             shared.control("listen", "", Change::Hear, self.deadline).await?;
@@ -231,10 +231,10 @@ impl Session {
     /// or late, or came only because the client listens for replies. A request to all comes back to the asker, and is
     /// not a reply.
     pub(crate) fn is_for_exchanges(&mut self, message: &Message) -> bool {
-        if !message.channel.starts_with('!') {
+        if !message.channel.starts_with('!') || message.is_rejected() {
             return false;
         }
-        let unheard = !self.listening && self.inbox.subscriptions.is_empty();
+        let unheard = !self.taps() && self.inbox.subscriptions.is_empty();
         let (line, reply) = cut(&message.payload, b'\n').unwrap_or((&message.payload, b""));
         if !line.starts_with(self.token.as_bytes()) {
             return self.hearing && unheard;

@@ -35,15 +35,17 @@ use crate::notice::{Notice, NoticeKind};
 use crate::protocol::Handle;
 use crate::request::Exchange;
 use crate::socket::{generation, random, watch_forks, Bell, Readiness, Socket};
-use crate::{Error, Options, Result};
+use crate::{Error, Options, Result, Tap};
 
 /// When a wait ends; `None`: never.
 pub(crate) type Deadline = Option<Instant>;
 
-/// Bytes; the longest packet of the daemon has 71 kB.
-const PACKET_ROOM: usize = 128 << 10;
+/// Bytes; no packet of the daemon is longer (clients/PROTOCOL.md, "The socket"). One byte more would show that it is.
+pub(crate) const PACKET_LIMIT: usize = 128 << 10;
 /// With so many bytes of messages waiting, calls that ask the daemon fail.
 pub(crate) const BACKLOG_LIMIT: usize = 64 << 20;
+/// A call that began below that gives up here: what the daemon had queued comes before its answer.
+pub(crate) const OVERFLOW_LIMIT: usize = 2 * BACKLOG_LIMIT;
 
 /// A program that only sends still reads what the daemon reports: how often, until how many bytes wait, and how many
 /// packets at a time.
@@ -144,7 +146,6 @@ pub(crate) struct Session {
     // what the program wants
     pub(crate) options: Options,
     pub(crate) heartbeat: Option<String>,
-    pub(crate) listening: bool,
     pub(crate) hearing: bool, // listens, but only for replies
     pub(crate) closed: bool,
     pub(crate) inbox: Inbox,
@@ -210,7 +211,6 @@ impl Session {
         Ok(Session {
             options,
             heartbeat: None,
-            listening: false,
             hearing: false,
             closed: false,
             inbox: Inbox::default(),
@@ -225,7 +225,7 @@ impl Session {
             busy: false,
             name: String::new(),
             pack_limit: 0,
-            buffer: vec![0; PACKET_ROOM],
+            buffer: vec![0; PACKET_LIMIT + 1],
             out: Vec::new(),
             glance_at: Duration::ZERO,
             ask: None,
@@ -271,7 +271,6 @@ impl Session {
         let mut child = Session {
             options: take(&mut self.options),
             heartbeat: take(&mut self.heartbeat),
-            listening: self.listening,
             hearing: self.hearing,
             closed: self.closed,
             inbox: take(&mut self.inbox),
@@ -372,6 +371,10 @@ impl Session {
             }
         }
         Ok(Sent::Yes)
+    }
+
+    pub(crate) fn taps(&self) -> bool {
+        self.options.tap != Tap::Off
     }
 
     pub(crate) fn check_backlog(&self) -> Result<()> {

@@ -16,7 +16,7 @@ use crate::protocol::check_datagram;
 use crate::request::Inquiry;
 use crate::session::{deadline_in, Change, Deadline};
 use crate::shared::Shared;
-use crate::{Client, Message, Options, Request, Result, Subscription};
+use crate::{AsyncBatch, Client, Message, Options, Request, Result, Subscription};
 
 /// A connection to the bus for the tasks of tokio: a [`Client`] whose calls are awaited. A clone is another handle to
 /// the same connection. A call that is dropped before its end leaves nothing, like one that fails.
@@ -24,7 +24,7 @@ use crate::{Client, Message, Options, Request, Result, Subscription};
 /// It needs a runtime with its drivers of I/O and of time (`enable_all`).
 #[derive(Clone)]
 pub struct AsyncClient {
-    client: Client,
+    pub(crate) client: Client,
 }
 
 impl Options {
@@ -91,6 +91,12 @@ impl AsyncClient {
         self.run(self.shared().send_messages(datagram.as_ref(), 1)).await
     }
 
+    /// Gathers messages into as few packets as possible, like [`Client::batch`]. What is published with it has been
+    /// handed to the daemon after [`AsyncBatch::flush`].
+    pub fn batch(&self) -> AsyncBatch {
+        AsyncBatch::new(self)
+    }
+
     /// Returns once the daemon has processed everything sent before, like [`Client::barrier`].
     pub async fn barrier(&self) -> Result<()> {
         self.run(self.shared().barrier()).await
@@ -99,6 +105,10 @@ impl AsyncClient {
     /// Subscribes to `pattern`, like [`Client::subscribe`]; the subscription is a stream of its own from the beginning.
     pub async fn subscribe(&self, pattern: &str) -> Result<AsyncSubscription> {
         let id = self.run(self.shared().subscribe(pattern, None)).await?;
+        self.stream_of(id, pattern)
+    }
+
+    fn stream_of(&self, id: u64, pattern: &str) -> Result<AsyncSubscription> {
         let subscription = Subscription::new(&self.client, id, pattern);
         let source = subscription.source()?;
         Ok(AsyncSubscription { subscription: Arc::new(subscription), source, next: None })
@@ -150,7 +160,8 @@ impl AsyncClient {
         R: AsRef<[u8]>,
     {
         self.client.check_serves()?;
-        let mut service = Service(self.subscribe(pattern).await?);
+        let id = self.run(self.shared().serve(pattern, None)).await?;
+        let mut service = Service(self.stream_of(id, pattern)?);
         let bus = self.clone();
         Ok(async move {
             while let Some(message) = service.0.next().await {

@@ -7,17 +7,26 @@ export LC_ALL
 # Seconds between looks at events other than messages.
 slice=0.05
 format=plain separator=/ queue='' timeout='' echo=on reconnect=on path='' events='' held='' opened=''
+name='' wait='' report=off notices=''
 nl='
 '
 
 # Events are lines to be printed.
 note() {
+    case $1 in rejected) code=${3%% *} ;; *) code=% ;; esac
+    notices="$notices $1 $2 $code"
     case $1 in *connected) events="${events}ok $1$nl" ;; esac
 }
 
-called() {
+called() { add_event call; }
+
+first() { add_event first; }
+
+second() { add_event second; }
+
+add_event() {
     if [ "$BCCN_LOST" != 0 ]; then events="${events}ok lost $BCCN_LOST$nl"; fi
-    events=$events$(say_message call)$nl
+    events=$events$(say_message "$1")$nl
 }
 
 # Sets $raw to a word of the script as %b reads it.
@@ -80,7 +89,8 @@ failed() {
 connect() {
     [ "$echo" = on ] || set -- -E
     [ "$reconnect" = on ] || set -- "$@" -R
-    bccn_open "$@" -f "$format" -s "$separator" -o note ${queue:+-q "$queue"} ${timeout:+-t "$timeout"} ${path:+"$path"}
+    [ "$report" = on ] || set -- "$@" -o note
+    bccn_open "$@" -f "$format" -s "$separator" ${name:+-n "$name"} ${wait:+-w "$wait"} ${queue:+-q "$queue"} ${timeout:+-t "$timeout"} ${path:+"$path"}
 }
 
 receive() {
@@ -93,8 +103,8 @@ receive() {
         fi
         if [ -z "$held" ]; then
             _until=$((_until - 1))
-            if [ $_until = 0 ]; then wait=0; else wait=$slice; fi
-            if bccn_receive $wait; then
+            if [ $_until = 0 ]; then seconds=0; else seconds=$slice; fi
+            if bccn_receive $seconds; then
                 held=1
             elif [ "$BCCN_ERROR" != timeout ]; then
                 failed
@@ -154,8 +164,9 @@ ask() {
 }
 
 serve() {
-    served=0
-    if [ -n "$3" ] && ! bccn_serve "$3" re; then
+    served=0 token=''
+    if [ -n "$4" ]; then set -- "$1" "$2" "$3" keep; else set -- "$1" "$2" "$3" re; fi
+    if [ -n "$3" ] && ! bccn_serve "$3" "$4"; then
         failed
         return
     fi
@@ -168,6 +179,11 @@ serve() {
             [ $before -lt $served ] || break
             before=$served
             bccn_dispatch "$2"
+            if [ -n "$token" ]; then
+                BCCN_SRC=$src BCCN_TOKEN=$token
+                re "$question"
+                token=''
+            fi
         fi
     done
     say $served
@@ -176,6 +192,9 @@ serve() {
 re() {
     bccn_reply -b "re:${1-$BCCN_RAW}" && served=$((served + 1))
 }
+
+# Keeps a request: it is replied to when this has returned.
+keep() { src=$BCCN_SRC token=$BCCN_TOKEN question=$BCCN_RAW; }
 
 # Forks. The child answers the command and goes on with the script; the parent answers the exit of the child.
 fork() {
@@ -198,10 +217,10 @@ done_or_failed() {
 
 obey() {
     case $1 in
-        format | separator | pack | queue | timeout | echo | reconnect | tap | cancel | open | close | exit | version | \
-            stream | take | status | clients | sources | datagram) ;;
-        whoami | name | sub | callback | unsub | listen | lost | heartbeat | pub | pub-to | pub-all | flood | barrier | \
-            recv | count | request | serve | fork)
+        format | separator | pack | queue | timeout | echo | reconnect | tap | wait | as | report | matches | cancel | open | \
+            close | exit | version | stream | take | status | clients | sources | datagram | poll) ;;
+        whoami | name | sub | callback | unsub | listen | control | notices | dispatch | lost | heartbeat | pub | pub-to | \
+            pub-all | flood | barrier | recv | await | origin | count | request | ask | serve | fork)
             if [ -z "$opened" ]; then
                 echo error closed
                 return
@@ -212,7 +231,7 @@ obey() {
             return
             ;;
     esac
-    command=$1
+    command=$1 first=''
     shift
     if [ $# -gt 0 ]; then
         decode "$1"
@@ -227,10 +246,14 @@ obey() {
         timeout) timeout=$first && say ;;
         echo) echo=$first && say ;;
         reconnect) reconnect=$first && say ;;
-        cancel | stream | take | status | clients | sources | datagram) echo error unsupported ;;
+        wait) wait=$first && say ;;
+        as) name=$first && say ;;
+        report) report=$first && say ;;
+        matches) if bccn_matches "$first" "$(printf %b "$raw")" "$3"; then say yes; else say no; fi ;;
+        cancel | stream | take | status | clients | sources | datagram | poll) echo error unsupported ;;
         version) say "$BCCN_VERSION" ;;
         open)
-            path=${first-} opened='' events='' held=''
+            path=${first-} opened='' events='' held='' notices=''
             if connect; then opened=1 && say "$BCCN_NAME"; else failed; fi
             ;;
         close) bccn_close && opened='' && say ;;
@@ -239,7 +262,13 @@ obey() {
         sub) done_or_failed bccn_subscribe "$first" ;;
         callback) done_or_failed bccn_subscribe "$first" called ;;
         unsub) done_or_failed bccn_unsubscribe "$first" ;;
-        listen) done_or_failed bccn_listen ;;
+        listen) done_or_failed bccn_listen ${first:+"$first"} ;;
+        control) if bccn_control "$first" ${2+"$(printf %b "$raw")"}; then say "$BCCN_ANSWER"; else failed; fi ;;
+        notices) printf 'ok%s\n' "$notices" && notices='' ;;
+        dispatch) done_or_failed bccn_dispatch ;;
+        await) if bccn_receive; then say_message msg; else failed; fi ;;
+        origin) say "$BCCN_TIME_NS" "$BCCN_DATAGRAM" ;;
+        ask) if bccn_request -b "$first" "$raw"; then say "$BCCN_RAW"; else failed; fi ;;
         lost) if bccn_lost; then say "$BCCN_LOST_EVER"; else failed; fi ;;
         heartbeat) done_or_failed bccn_heartbeat "$first" "$(printf %b "${2+$raw}")" ;;
         pub) done_or_failed bccn_publish -b "$first" "$raw" ;;
@@ -250,7 +279,7 @@ obey() {
         recv) receive "$first" ;;
         count) count "$first" "$2" ;;
         request) ask "$first" "$raw" "$3" "${4-}" ;;
-        serve) serve "$first" "$2" "${3-}" ;;
+        serve) serve "$first" "$2" "${3-}" "${4-}" ;;
         fork) fork "$first" ;;
     esac
 }

@@ -77,6 +77,7 @@ sub new {
         closed        => 0,
     }, $class;
     $self->_start;
+    local $self->{opening} = 1;
     $self->_ensure(Net::Bccn::Connection::deadline_in($options{wait}));
     return $self;
 }
@@ -192,7 +193,7 @@ sub publish {
     utf8::downgrade($packet, 1) or $self->_fail('invalid', 'not bytes: encode the characters first');
     $self->_fail('invalid', 'channel: must not contain NUL') if index($channel, "\0") >= 0;
     return $self->_gather($packet) if $self->{batch};
-    if ($self->{socket} && defined CORE::send $self->{socket}, $packet, MSG_NOSIGNAL) {
+    if ($self->{ready} && defined CORE::send $self->{ready}, $packet, MSG_NOSIGNAL) {
         $self->{published}++;
     }
     else {
@@ -262,7 +263,6 @@ sub subscribe {
     my ($self, $pattern, $callback) = @_;
     $self->_enter;
     $self->_fail('invalid', "pattern '$pattern': must be ASCII without white space") if $pattern =~ /[^!-~]/;
-    $self->_ensure;
     my $subscription = {
         pattern  => $pattern,
         regex    => pattern_regex($pattern, $self->{separator}),
@@ -288,10 +288,11 @@ sub unsubscribe {
     $self->_fail('invalid', "pattern $pattern: not subscribed") if !defined $last;
     splice @{$subscriptions}, $last, 1;
     $self->_reroute;
+    my $is_said = !$self->_unsay($pattern);
     my $request = { socket => $self->{socket} }; # a new connection has no such subscription
-    if (!eval { $self->_ask("UNSUB $pattern", 1, $request); 1 }) {
+    if (!eval { $self->_ask($is_said ? "UNSUB $pattern" : undef, 1, $request); 1 }) {
         my $error = $@;
-        $self->_withdraw($pattern, $self->{backlog}[-1]) if !$request->{left} && $self->_is_open($request);
+        $self->_withdraw($pattern, $self->{backlog}[-1]) if $is_said && !$request->{left} && $self->_is_open($request);
         die $error; ## no critic (RequireCarping)
     }
     return $self->_settle;
@@ -357,6 +358,7 @@ sub fileno {
 # Calls the callbacks of a message. True: receive returns it, too.
 sub _deliver {
     my ($self, $message) = @_;
+    return 1 if $self->{wanted}{tap} && $message->{verdict} !~ /\A(?:ok|repaired|retained)\z/; # for no subscription
     my $route = $self->{routes}{ $message->{channel} } // $self->_route($message->{channel});
     my ($wanted, @callbacks) = @{$route};
     $_->($message, $self) for @callbacks;
@@ -394,9 +396,12 @@ sub request {
 sub request_many {
     my ($self, $channel, $payload, $callback, $timeout, $count) = @_;
     my $deadline = Net::Bccn::Connection::deadline_in($timeout // $self->{timeout});
+    my $patience = Net::Bccn::Connection::deadline_in($self->{timeout});
     $self->_enter;
+    $self->_ensure($deadline < $patience ? $deadline : $patience);
     my $pending = $self->{pending};
     my $request = { channel => $channel, token => $self->{token} . ++$self->{requests}, replies => [] };
+    $self->{sifting} = 1;
     $pending->{ my $number = $self->{requests} } = $request;
     my $said = eval {
         $self->_publish_request($request, $payload // '');
@@ -438,7 +443,7 @@ sub _next_reply {
         my $due = $request->{has_listeners} || $request->{ask_at} > $deadline ? $deadline : $request->{ask_at};
         my $late;
         while (!@{ $request->{replies} } && !$late) {
-            $self->_check_backlog;
+            $self->_check_backlog(Net::Bccn::Connection::BACKLOG_LIMIT);
             $late = $self->_read ? Net::Bccn::Connection::now() >= $due : !$self->_await_input($due);
         }
         if (my $reply = shift @{ $request->{replies} }) {
@@ -538,14 +543,15 @@ Connects to the daemon. Fails with C<unavailable>, C<refused>, C<invalid>, or th
     path       the socket: a path, or @name for an abstract one; by default the usual places:
                $ENV{BCCN_SOCKET}, /run/bccnd/bus.sock, $ENV{XDG_RUNTIME_DIR}/bccnd/bus.sock
     name       the name of the bus; by default the daemon gives <host>/<program>/<pid>
-    format     'plain', or 'full': messages have src, seq, peer, time and verdict
+    format     'plain', or 'full': messages have src, seq, peer, time_ns, verdict and datagram
     pack       1: several messages share a packet, both ways: much faster for bursts
     echo       0: own messages that match are not received (1)
     separator  of the tokens in patterns: '/' or '.'
     queue      what may wait in the daemon: { packets => 1000, bytes => 1e6, policy => 'block' },
                or a part of it; policies are drop-oldest, drop-newest, block and disconnect
     tap        'on': every datagram of the segment is received, too; 'interface': and by which
-               interface it came; 'off'. Needs the right to tap
+               interface it came; 'off'. One that was not delivered, as its verdict says, goes
+               to no callback. Needs the right to tap
     reconnect  0: calls fail with 'unavailable' once the connection has ended (1)
     timeout    how long a call waits for the daemon (5)
     wait       how long to keep trying for the first connection (0)
@@ -632,7 +638,7 @@ and in the format full:
 
     src, seq  the source, and the number of the message within it
     peer      'ip:port', or 'local'
-    time      when the daemon received it, in nanoseconds of Unix time
+    time_ns   when the daemon received it, in nanoseconds of Unix time
     verdict   'ok'; 'retained': a last value from before the subscription; others only for a tap
     datagram  the datagram as it is on the wire
     interface by which it came; '-' from this host. Only with tap => 'interface'
@@ -658,7 +664,8 @@ without a callback they go to the stream. The last call counts.
 =head2 receive($timeout)
 
 Returns the next message of the stream, and calls the callbacks meanwhile; C<undef>: none in time. Without a timeout it
-waits for ever. While the daemon is away the call waits and does not fail.
+waits for ever. While the daemon is away the call waits and does not fail; it connects again within its timeout, or goes
+on with that in the next call.
 
 =head2 dispatch
 
@@ -731,7 +738,7 @@ it is the line and the place of the call.
     timeout      the daemon does not answer or takes no more, or no reply came
     nobody       nobody listens to this request
     backlog      too many messages wait: receive them before asking
-    protocol     the daemon sent a packet that is not of this protocol
+    protocol     the daemon sent a packet that is not of this protocol: the connection has ended
     closed       the bus is closed
     unsupported  fileno does not know this machine
 

@@ -17,6 +17,8 @@ package Net::Bccn::Connection;
 # 6. A subscribe that fails leaves nothing. If its SUB has left, it is withdrawn: an UNSUB and a ping follow, and until
 #    the pong the bus drops the messages that came for it alone.
 # 7. A child of fork only closes its copy of the parent's connection.
+# 8. The deadline of a call holds while it connects, too: what is left of a greeting goes on in the next call. `socket`
+#    is the connection, and also `ready` once it is greeted.
 #
 # Times are seconds of the monotonic clock. Functions about one connection return false if it broke meanwhile.
 
@@ -36,8 +38,8 @@ use constant {
     SERVICE_SOCKET => '/run/bccnd/bus.sock',
     NEVER          => 9**9**9,
 
-    # Sizes in bytes. The longest packet of the daemon has 71 kB; unix(7) limits the address of a socket.
-    RECEIVE_LIMIT => 128 * 1024,
+    # Sizes in bytes. No packet is longer; unix(7) limits the address of a socket.
+    PACKET_LIMIT  => 128 * 1024,
     PATH_LIMIT    => 107,
 
     # The bus sends no PACK longer than this, even if the daemon takes one.
@@ -48,6 +50,9 @@ use constant {
 
     # With so many bytes of messages waiting, calls that ask the daemon fail.
     BACKLOG_LIMIT => 64 * 1024 * 1024,
+
+    # A call that began below that gives up here: what the daemon had queued comes before its answer.
+    OVERFLOW_LIMIT => 128 * 1024 * 1024,
 
     # A program that only sends still reads what the daemon reports: how often, and until how many bytes wait.
     GLANCE_INTERVAL => 0.1,
@@ -65,6 +70,9 @@ use constant {
 
     # select does not wait until the kernel has memory again.
     MEMORY_PAUSE => 0.001,
+
+    # How soon a poll loop goes on with a greeting for which the socket had no room.
+    GREETING_PAUSE => 0.005,
 
     # The longest time of one select.
     WAIT_LIMIT => 1_000_000,
@@ -95,13 +103,20 @@ sub _settle {
         $notice->{text} .= ", $notice->{count} times" if $notice->{count} > 1 && $REPEATED{ $notice->{kind} };
         $self->{on_notice}->($notice);
     }
-    $readiness->ring_at(@{ $self->{backlog} } ? 0 : $self->{socket} ? NEVER : $self->{retry_at}) if $readiness;
+    $readiness->ring_at(@{ $self->{backlog} } ? 0 : $self->{ready} ? NEVER : $self->_due) if $readiness;
     return;
+}
+
+# When to go on without a connection: to connect, to greet, or to give the greeting up.
+sub _due {
+    my $self = shift;
+    return $self->{retry_at} if !$self->{socket};
+    return @{ $self->{greeting}{packets} } ? now() + GREETING_PAUSE : $self->{greeting}{until};
 }
 
 sub _fail {
     my ($self, $code, $text) = @_;
-    $self->_settle if !$self->{greeting};
+    $self->_settle if !$self->{greets};
     return Net::Bccn::Error->throw($code, $text);
 }
 
@@ -138,6 +153,7 @@ sub _start {
         name          => '',
         was_connected => 0,
         backoff       => BACKOFF_FIRST,
+        tried_at      => 0,
         retry_at      => 0,
         glance_at     => 0,
         backlog       => [],
@@ -152,6 +168,7 @@ sub _start {
         answered      => 0,
         withdrawn     => [], # pattern, regex, said: the UNSUB has left, ping: the number of the ping behind it
         overhears     => 0,  # a SUB that was withdrawn makes the daemon deliver `!`
+        sifting       => 0,  # not every message that comes is for the program
         published     => 0,
         confirmed     => 0,
         in_doubt      => 0,
@@ -173,33 +190,41 @@ sub _random {
 
 # --- making a connection ---
 
-# Connects if there is no connection; tries until the deadline, and a busy daemon for the usual time.
+# Connects if there is no connection; tries until the deadline. The first connection has the usual time for its greeting,
+# and where a daemon is busy.
 sub _ensure {
     my ($self, $deadline) = @_;
-    return if $self->{socket};
+    return if $self->{ready};
     my $patience = deadline_in($self->{timeout});
     $deadline //= $patience;
-    do {
-        $deadline = $patience if $self->{busy} && $patience > $deadline;
-        $self->_fail('unavailable', $self->{reason}) if $self->{retry_at} > $deadline;
-    } until $self->_try;
+    until ($self->_try($deadline)) {
+        $deadline = $patience if $self->{opening} && $self->{busy} && $patience > $deadline;
+        $self->_fail('unavailable', $self->{reason}) if now() >= $deadline;
+    }
     return;
 }
 
-# Tries once, when it is time for it. True: there is a connection.
+# Tries once, when it is time for it. At the deadline there is one more attempt, unless the last one was a moment ago: a
+# daemon that is back is found by calls with a timeout shorter than the pause. True: there is a connection.
 sub _try {
-    my $self = shift;
+    my ($self, $deadline) = @_;
     $self->_fail('closed', 'the bus is closed') if $self->{closed}; # a signal handler may have closed it
     $self->_fail('unavailable', 'the connection to the daemon is gone')
         if $self->{was_connected} && !$self->{reconnect};
-    my $wait = $self->{retry_at} - now();
-    sleep $wait if $wait > 0;
-    my $reason = $self->_attempt;
+    if (!$self->{socket}) {
+        my $until = $self->{retry_at} < $deadline ? $self->{retry_at} : $deadline;
+        my $wait  = $until - now();
+        sleep $wait if $wait > 0;
+        my $now = now();
+        return if $now < $until; # a signal came
+        return if $now < $self->{retry_at} && $now < $self->{tried_at} + BACKOFF_FIRST;
+    }
+    my $reason = $self->_attempt($deadline);
     if (defined $reason) {
-        my $jitter = now() * 1e6 % 1000 / 1000; # spreads clients, and children of one parent, too
-        $self->{reason}   = $reason;
-        $self->{retry_at} = now() + $self->{backoff} * (0.5 + $jitter);
-        $self->{backoff}  = $self->{backoff} * 2 < BACKOFF_LIMIT ? $self->{backoff} * 2 : BACKOFF_LIMIT;
+        $self->{reason} = $reason;
+        return if $self->{socket}; # the greeting goes on in the next call
+        $self->_put_off;
+        $self->{backoff} = $self->{backoff} * 2 < BACKOFF_LIMIT ? $self->{backoff} * 2 : BACKOFF_LIMIT;
         return;
     }
     $self->_notice('reconnected', 0, 'connected to the daemon again') if $self->{was_connected};
@@ -209,8 +234,45 @@ sub _try {
     return 1;
 }
 
-# Connects and greets once. Returns why that failed, or undef.
+# Has the next attempt to connect wait.
+sub _put_off {
+    my $self   = shift;
+    my $jitter = now() * 1e6 % 1000 / 1000; # spreads clients, and children of one parent, too
+    $self->{retry_at} = now() + $self->{backoff} * (0.5 + $jitter);
+    return;
+}
+
+# Connects and greets once, or goes on with that, until the deadline. Returns why there is no connection, or not yet; or
+# undef.
 sub _attempt {
+    my ($self, $deadline) = @_;
+    if (!$self->{socket}) {
+        $self->{tried_at} = now();
+        my $reason = $self->_connect;
+        return $reason if defined $reason;
+        undef $self->{complaint};
+        $self->{greeting} = { packets => [ $self->_wishes ], until => deadline_in($self->{timeout}) };
+    }
+    my $until = $self->{greeting}{until};
+    $deadline = $until if $self->{opening} || $deadline > $until;
+    local $self->{greets} = 1;
+    my $reason;
+    if (!eval { $reason = $self->_greet($deadline); 1 }) {
+        my $error = $@;
+        my $is_late = ref $error && eval { $error->code eq 'timeout' };
+        return $error->text if $is_late && now() < $until;
+        $self->_let_go;
+        return $error->text if $is_late;
+        die $error; ## no critic (RequireCarping)
+    }
+    $self->_let_go if defined $reason;
+    $self->{ready} = $self->{socket};
+    delete $self->{greeting};
+    return $reason;
+}
+
+# Makes the socket. Returns why that failed, or undef.
+sub _connect {
     my $self = shift;
     my $path = _usual_path($self->{path});
     $self->_fail('invalid', "$path: too long for a socket") if length $path > PATH_LIMIT;
@@ -224,17 +286,8 @@ sub _attempt {
         return "no daemon at $path: $!";
     }
     $self->{socket} = $socket;
-    local $self->{greeting} = 1;
-    my $reason;
-    if (!eval { $reason = $self->_greet; 1 }) {
-        my $error = $@;
-        $self->_let_go;
-        return $error->text if ref $error && $error->code eq 'timeout';
-        die $error; ## no critic (RequireCarping)
-    }
-    $self->_let_go if defined $reason;
-    $self->{readiness}->watch(fileno $socket) if $self->{readiness} && !defined $reason;
-    return $reason;
+    $self->{readiness}->watch(fileno $socket) if $self->{readiness};
+    return;
 }
 
 sub _usual_path {
@@ -245,21 +298,32 @@ sub _usual_path {
     return $ENV{XDG_RUNTIME_DIR} && !-e SERVICE_SOCKET() && -e $own ? $own : SERVICE_SOCKET;
 }
 
-# Sends the settings and subscriptions to a new connection. Returns why that failed, or undef.
-sub _greet {
-    my $self     = shift;
-    my $deadline = deadline_in($self->{timeout});
-    my $wanted   = $self->{wanted};
-    my @wishes   = map { defined $wanted->{$_} ? "CMSG $_\0$wanted->{$_}" : () }
+# Returns the packets that a new connection gets: settings and subscriptions.
+sub _wishes {
+    my $self   = shift;
+    my $wanted = $self->{wanted};
+    my @wishes = map { defined $wanted->{$_} ? "CMSG $_\0$wanted->{$_}" : () }
         qw(name separator format pack queue tap heartbeat);
     push @wishes, 'CMSG echo/off' if !$self->{echo};
     push @wishes, 'CMSG listen'   if $self->{listening} || $self->{hearing};
-    push @wishes, (map {"SUB $_->{pattern}"} @{ $self->{subscriptions} }), 'CMSG whoami';
-    undef $self->{complaint};
-    for my $packet (@wishes) {
-        $self->_send_here($packet, $deadline) or return $self->{reason};
+    return @wishes, (map {"SUB $_->{pattern}"} @{ $self->{subscriptions} }), 'CMSG whoami';
+}
+
+# Sends what is left of the greeting, and waits for the answer to it. Returns why that failed, or undef; fails with
+# `timeout` if it is not complete at the deadline.
+sub _greet {
+    my ($self, $deadline) = @_;
+    my $greeting = $self->{greeting};
+    my $packets  = $greeting->{packets};
+    while (@{$packets}) {
+        $self->_send_here($packets->[0], $deadline) or return $self->{reason};
+        shift @{$packets};
     }
-    $self->_await($deadline) or return $self->{reason};
+    if (!$greeting->{ping}) {
+        $self->_ping($deadline) or return $self->{reason};
+        $greeting->{ping} = 1;
+    }
+    $self->_await_pong($deadline) or return $self->{reason};
     my $complaint = delete $self->{complaint} or return;
     $self->_fail(@{$complaint}) if !$self->{was_connected};
 
@@ -267,27 +331,39 @@ sub _greet {
     return $complaint->[0] eq 'name-taken' ? $complaint->[1] : undef;
 }
 
+# Takes a SUB out of the greeting. False: it has left.
+sub _unsay {
+    my ($self, $pattern) = @_;
+    my $packets = $self->{greeting} ? $self->{greeting}{packets} : [];
+    my ($last) = grep { $packets->[$_] eq "SUB $pattern" } reverse 0 .. $#{$packets};
+    return defined $last && splice @{$packets}, $last, 1;
+}
+
 sub _let_go {
     my $self = shift;
     my $socket = delete $self->{socket} or return;
+    delete @{$self}{qw(ready greeting)};
     $self->{readiness}->watch(undef) if $self->{readiness};
     close $socket;
     $self->{name}       = '';
     $self->{pack_limit} = 0;
     $self->{withdrawn}  = []; # a new connection knows nothing of them
     $self->{overhears}  = 0;
+    $self->{sifting}    = $self->{requests};
     return;
 }
 
 # Ends a connection that has been read to its end.
 sub _lose {
     my ($self, $reason) = @_;
-    my $doubt = $self->{published} - $self->{confirmed};
+    my $doubt    = $self->{published} - $self->{confirmed};
+    my $is_ready = $self->{ready};
     $self->_let_go;
+    $self->_put_off; # a daemon may close each connection at once
     $self->{reason}    = $reason;
     $self->{confirmed} = $self->{published};
     $self->{in_doubt} += $doubt;
-    $self->_notice('disconnected', $doubt, $reason) if !$self->{greeting};
+    $self->_notice('disconnected', $doubt, $reason) if $is_ready;
     return;
 }
 
@@ -297,20 +373,14 @@ sub _lose {
 sub _read {
     my $self = shift;
     while (my $socket = $self->{socket}) {
-        my $size = sysread $socket, $self->{buffer}, RECEIVE_LIMIT;
+        my $size = sysread $socket, $self->{buffer}, PACKET_LIMIT + 1;
         if ($size) {
-            return 1 if eval {
-                if (substr($self->{buffer}, 0, 5) eq PACK) {
-                    $self->_handle($_) for unpack_packets($self->{buffer});
-                }
-                else {
-                    $self->_handle($self->{buffer});
-                }
-                1;
-            };
-            my $error = $@;
-            $self->_lose($error->text) if ref $error && eval { $error->code eq 'protocol' }; # not of a signal handler
-            die $error; ## no critic (RequireCarping)
+            return 1
+                if $size <= PACKET_LIMIT # or what is behind that was cut off
+                && (substr($self->{buffer}, 0, 5) eq PACK ? $self->_handle_pack : $self->_handle($self->{buffer}));
+            my $text = 'the daemon sent a packet that is not of this protocol';
+            $self->_lose($text);
+            Net::Bccn::Error->throw('protocol', $text);
         }
         return $self->_lose('the daemon went away') if defined $size;
         return 0 if $! == EAGAIN;
@@ -320,24 +390,30 @@ sub _read {
     return;
 }
 
-# Handles one packet. It takes the packet from @_, which saves a copy.
+sub _handle_pack {
+    my $self = shift;
+    for my $packet (@{ unpack_packets($self->{buffer}) // return }) {
+        $self->_handle($packet) or return;
+    }
+    return 1;
+}
+
+# Handles one packet. It takes the packet from @_, which saves a copy. False: it cannot be read.
 sub _handle {
     my $self  = $_[0];
-    my $event = parse($_[1]);
+    my $event = parse($_[1]) // return;
     return $self->_control(@{$event}) if ref $event eq 'ARRAY';
-    return if $self->{requests}  && $self->_takes_reply($event);
-    return if $self->{overhears} && $self->_is_unwanted($event);
+    return 1 if $self->{sifting} && ($self->_takes_reply($event) || $self->_is_unwanted($event));
     $event->{lost} = $self->{lost};
     $self->{lost} = 0;
     push @{ $self->{backlog} }, $event;
-    $self->{waiting} += MESSAGE_COST + 2 * length $event->{payload};
-    return;
+    return $self->{waiting} += MESSAGE_COST + 2 * length $event->{payload};
 }
 
 # Whether a message is a reply to a request of ours, which then has it, or came for such replies alone.
 sub _takes_reply {
     my ($self, $message) = @_;
-    return 0 if substr($message->{channel}, 0, 1) ne '!';
+    return 0 if !$self->{requests} || substr($message->{channel}, 0, 1) ne '!';
     if (index($message->{payload}, $self->{token}) == 0) {
         my ($number, $kind) = substr($message->{payload}, length $self->{token}) =~ /\A([0-9]+)([\n?])/;
         my $request = $self->{pending}{ $number // '' };
@@ -386,7 +462,7 @@ sub _control {
         $self->{pack_limit} = GATHERED_LIMIT if $self->{pack_limit} > GATHERED_LIMIT;
         $self->{answer} = $value if $key eq ($self->{awaited} // '');
     }
-    return;
+    return 1;
 }
 
 sub _error {
@@ -410,7 +486,7 @@ sub _error {
 sub _is_unwanted {
     my ($self, $message) = @_;
     my $subscriptions = $self->{subscriptions};
-    return 0 if $self->{wanted}{tap};
+    return 0 if !$self->{overhears} || $self->{wanted}{tap};
     return !$self->{listening} && !@{$subscriptions} if substr($message->{channel}, 0, 1) eq '!';
     return 0 if !grep { $message->{channel} =~ $_->{regex} } @{ $self->{withdrawn} };
     return !grep { $message->{channel} =~ $_->{regex} } @{$subscriptions};
@@ -420,9 +496,9 @@ sub _is_unwanted {
 sub _next_message {
     my $self = shift;
     my $backlog = $self->{backlog};
-    if (!@{$backlog}) {
+    if (!@{$backlog} && $self->_read) {
         my $left = READ_LIMIT;
-        1 while $self->_read && !@{$backlog} && --$left;
+        1 while !@{$backlog} && --$left && $self->_read;
     }
     my $message = shift @{$backlog} or return;
     $self->{waiting} -= MESSAGE_COST + 2 * length $message->{payload};
@@ -433,14 +509,20 @@ sub _next_message {
 sub _await_input {
     my ($self, $deadline) = @_;
     return 1 if @{ $self->{withdrawn} } && $self->_take_back_soon;
-    return $self->_wait($deadline, 1) if $self->{socket};
-    if ($self->{retry_at} > $deadline) {
-        my $rest = $deadline - now();
-        sleep $rest if $rest > 0;
-        return now() < $deadline;
+    return $self->_wait($deadline, 1) if $self->{ready};
+    my $had = @{ $self->{backlog} };
+    return 1 if ($self->{socket} || $self->{retry_at} <= now()) && $self->_try(now());
+    return 1 if @{ $self->{backlog} } > $had;
+    my $due = $self->{socket} ? $self->{greeting}{until} : $self->{retry_at};
+    $due = $deadline if $deadline < $due;
+    if ($self->{socket}) {
+        $self->_wait($due, 1, scalar @{ $self->{greeting}{packets} });
     }
-    $self->_try;
-    return 1;
+    else {
+        my $rest = $due - now();
+        sleep $rest if $rest > 0;
+    }
+    return now() < $deadline;
 }
 
 # Waits until the socket can be read or written. False at the deadline.
@@ -485,7 +567,8 @@ sub _send_here {
             $self->_fail('too-large', 'packet: ' . length($packet) . ' bytes, too many to send');
         }
         else { # the daemon is gone: read what it had sent
-            1 while $self->_read;
+            my $left = READ_LIMIT;
+            1 while $self->{waiting} < OVERFLOW_LIMIT && ($left-- > 0 || now() < $deadline) && $self->_read;
             $self->_lose('the daemon went away') if $self->{socket};
         }
     }
@@ -494,8 +577,8 @@ sub _send_here {
 
 # Sends a packet of so many messages, over reconnections and a full socket.
 sub _transmit {
-    my ($self, $packet, $messages) = @_;
-    my $deadline = deadline_in($self->{timeout});
+    my ($self, $packet, $messages, $deadline) = @_;
+    $deadline //= deadline_in($self->{timeout});
     do { $self->_ensure_in_time($deadline) } until $self->_send_here($packet, $deadline);
     $self->{published} += $messages;
     return;
@@ -505,31 +588,43 @@ sub _transmit {
 # them busy for ever.
 sub _ensure_in_time {
     my ($self, $deadline) = @_;
-    $self->_fail('unavailable', $self->{reason}) if !$self->{socket} && now() > $deadline;
+    $self->_fail('unavailable', $self->{reason}) if !$self->{ready} && now() > $deadline;
     return $self->_ensure($deadline);
 }
 
 # Sends the packets of a batch, in one packet if packing was agreed.
 sub _flush {
-    my $self = shift;
+    my ($self, $deadline) = @_;
     my @packets = splice @{ $self->{batch} // return };
     $self->{batch_size} = 0;
     return if !@packets;
-    $self->_ensure;
+    $deadline //= deadline_in($self->{timeout});
+    $self->_ensure($deadline);
     my $pack = @packets > 1 && $self->{pack_limit} ? pack_packets(@packets) : '';
-    return $self->_transmit($pack, scalar @packets) if $pack ne '' && length $pack <= $self->{pack_limit};
-    $self->_transmit($_, 1) for @packets;
+    return $self->_transmit($pack, scalar @packets, $deadline) if $pack ne '' && length $pack <= $self->{pack_limit};
+    $self->_transmit($_, 1, $deadline) for @packets;
     return;
 }
 
 # Waits until the daemon has processed all that was sent on this connection.
 sub _await {
     my ($self, $deadline) = @_;
+    return $self->_ping($deadline) && $self->_await_pong($deadline);
+}
+
+sub _ping {
+    my ($self, $deadline) = @_;
+    $self->_send_here("CMSG ping\0" . ($self->{asked} + 1), $deadline) or return;
     $self->{published_when_asked} = $self->{published};
-    $self->_send_here("CMSG ping\0" . ++$self->{asked}, $deadline) or return;
+    return ++$self->{asked};
+}
+
+sub _await_pong {
+    my ($self, $deadline) = @_;
     my $late; # much may come that is not the pong
     while ($self->{answered} ne $self->{asked}) {
         $self->_fail('timeout', 'the daemon does not answer') if $late;
+        $self->_check_backlog(OVERFLOW_LIMIT);
         my $read = $self->_read // return;
         $late = $read ? now() >= $deadline : !$self->_wait($deadline, 1);
     }
@@ -542,13 +637,14 @@ sub _await {
 sub _ask {
     my ($self, $packet, $greeted, $request) = @_;
     my $deadline = deadline_in($self->{timeout});
-    $self->_flush;
+    my $socket   = $self->{socket} // 0;
+    $self->_flush($deadline);
     while (1) {
-        if (!$self->{socket}) {
+        if (!$self->{ready}) {
             $self->_ensure_in_time($deadline);
-            undef $packet if $greeted;
+            undef $packet if $greeted && $self->{socket} != $socket;
         }
-        $self->_check_backlog;
+        $self->_check_backlog(BACKLOG_LIMIT);
         next if !$self->_take_back($deadline);
         undef $self->{complaint};
         @{$request}{qw(left socket)} = (!defined $packet, $self->{socket});
@@ -570,7 +666,7 @@ sub _is_open {
 sub _withdraw {
     my ($self, $pattern, $last) = @_;
     push @{ $self->{withdrawn} }, { pattern => $pattern, regex => pattern_regex($pattern, $self->{separator}) };
-    $self->{overhears} = 1;
+    @{$self}{qw(overhears sifting)} = (1, 1);
     my $backlog = $self->{backlog};
     my ($at)    = defined $last ? grep { $backlog->[$_] == $last } 0 .. $#{$backlog} : ();
     my @new     = splice @{$backlog}, defined $at ? $at + 1 : 0;
@@ -591,6 +687,7 @@ sub _withdraw {
 # Sends what is left to send of withdrawals.
 sub _take_back {
     my ($self, $deadline) = @_;
+    return 1 if !$self->{ready};
     for my $each (my @all = @{ $self->{withdrawn} }) {
         next if $each->{ping};
         $each->{said} ||= $self->_send_here("UNSUB $each->{pattern}", $deadline) or return;
@@ -622,8 +719,8 @@ sub _request {
 }
 
 sub _check_backlog {
-    my $self = shift;
-    return if $self->{waiting} <= BACKLOG_LIMIT;
+    my ($self, $limit) = @_;
+    return if $self->{waiting} <= $limit;
     return $self->_fail('backlog', scalar @{ $self->{backlog} } . ' messages wait: receive them');
 }
 

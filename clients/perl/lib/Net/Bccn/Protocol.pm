@@ -2,16 +2,14 @@ package Net::Bccn::Protocol;
 
 # The packets of the local socket (clients/PROTOCOL.md, "Packets") and the rules of patterns: pure functions, no I/O.
 #
-# A message is a hash: channel, payload, and in the format full src, seq, peer, time, verdict, datagram; for a tap with
-# interfaces also interface.
+# A message is a hash: channel, payload, and in the format full src, seq, peer, time_ns, verdict, datagram; for a tap
+# with interfaces also interface.
 # An answer or a notice of the daemon is an array of key and value.
 
 use strict;
 use warnings;
 
 use Exporter 'import';
-
-use Net::Bccn::Error;
 
 our $VERSION   = '0.1.0';
 our @EXPORT_OK = qw(PACK parse unpack_packets pack_packets pattern_regex split_request);
@@ -21,7 +19,7 @@ use constant PACK => 'PACK ';
 # Bytes of the first line of a request.
 use constant TOKEN_LIMIT => 128;
 
-# Reads one packet (not a PACK).
+# Reads one packet (not a PACK). Returns undef: it cannot be read.
 sub parse {
     my $nul  = index $_[0], "\0";
     if ($nul >= 0) {
@@ -31,15 +29,15 @@ sub parse {
         return [ substr($_[0], 5, $nul - 5), substr($_[0], $nul + 1) ] if $kind eq 'CMSG ';
         return _parse_full(substr($_[0], 5, $nul - 5), substr($_[0], $nul + 1)) if $kind eq 'RECV ';
     }
-    return _alien();
+    return;
 }
 
 # Reads RECV <peer> <unix_ns> <verdict>[ <interface>] NUL <datagram>. Only a tap gets an interface, or a datagram that is
 # not BCCN1: it has no channel.
 sub _parse_full {
     my ($head, $datagram) = @_;
-    my ($peer, $time, $verdict, $interface) = $head =~ /\A([^ ]*) ([0-9]{1,20}) ([^ ]*)(?: ([^ ]+))?\z/ or _alien();
-    my $full = { channel => '', payload => '', peer => $peer, time => $time + 0, verdict => $verdict,
+    my ($peer, $time, $verdict, $interface) = $head =~ /\A([^ ]*) ([0-9]{1,20}) ([^ ]*)(?: ([^ ]+))?\z/ or return;
+    my $full = { channel => '', payload => '', peer => $peer, time_ns => $time + 0, verdict => $verdict,
                  datagram => $datagram };
     $full->{interface} = $interface if defined $interface;
     if ($datagram =~ /\A[^\]]*\]([^:|]*):([0-9]{1,20}):([^:|]*)\|/) {
@@ -48,20 +46,16 @@ sub _parse_full {
     return $full;
 }
 
-sub _alien {
-    return Net::Bccn::Error->throw('protocol', 'the daemon sent a packet that is not of this protocol');
-}
-
 sub pack_packets {
     return PACK . pack '(N/a*)*', @_;
 }
 
-# Returns the packets inside a PACK. unpack() ignores lengths that reach beyond the end, or dies of them; packing again
-# finds these.
+# Returns the packets inside a PACK; undef: it cannot be read. unpack() ignores lengths that reach beyond the end, or dies
+# of them; packing again finds these.
 sub unpack_packets {
     my ($pack) = @_;
     my @packets = eval { unpack 'x5 (N/a*)*', $pack };
-    return pack_packets(@packets) eq $pack ? @packets : _alien();
+    return pack_packets(@packets) eq $pack ? \@packets : undef;
 }
 
 # Returns a regular expression for the channels that a subscription brings:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
+from bccnd.pipeline.layout import UNNUMBERED
 from bccnd.pipeline.times import moment
 from bccnd.pipeline.words import JUMP
 from bccnd.wire.verdict import DELIVERED
@@ -43,7 +44,7 @@ def losses(rows: "DataFrame", window: str = WINDOW, patience: str = PATIENCE) ->
     return (
         rows.withColumn("time", moment("time_ns"))
         .withWatermark("time", patience)
-        .where("direction = 'in' and src is not null and src <> '?'")
+        .where((F.col("direction") == "in") & ~F.col("src").rlike(UNNUMBERED))
         .where(F.col("verdict").isin(*DELIVERED))
         .groupBy(F.window("time", window).alias("span"), F.col("host"), F.col("src"), block.alias("block"))
         .agg((F.max("seq") - F.min("seq") + 1).cast("bigint").alias("sent"), F.count("*").alias("received"))

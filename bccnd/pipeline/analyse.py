@@ -7,15 +7,20 @@ Rules
 - ``--since`` and ``--until`` are of whole minutes, as digests are. Of the margins beyond them rows are read.
 - The tables are written to a directory of their own and replace the old ones together (``versions``). So a report is
   of one run, and a run that is killed leaves the tables of the run before.
+- Tables are made of rows, a time, and this program. Where all of them are what they were, the tables are left as they
+  are.
 """
 
+import hashlib
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+import bccnd
 from bccnd.errors import ConfigError
 from bccnd.pipeline import (
     channels,
@@ -31,14 +36,17 @@ from bccnd.pipeline import (
     reordering,
     segments,
     steps,
+    storage,
     versions,
     words,
 )
 from bccnd.pipeline.digests import Digests
 from bccnd.pipeline.layout import MARGIN_NS, TABLES, Output
 from bccnd.pipeline.progress import Progress
+from bccnd.pipeline.source import inputs
 from bccnd.pipeline.times import HOUR_NS, MINUTE_NS, SECOND_NS, date
 
+_ADAPTIVE = "spark.sql.adaptive.enabled"
 SLOT_NS = 10 * SECOND_NS
 # A record shorter than this has slots of a second.
 SHORT_NS = HOUR_NS
@@ -75,6 +83,7 @@ class Keeping:
 
     def __init__(self, spark: SparkSession) -> None:
         self._cuts = re.match(r"local(\[|$)", str(spark.conf.get("spark.master"))) is not None
+        self._conf = spark.conf
         self._persisted: list[DataFrame] = []
 
     def __call__(self, frame: DataFrame) -> DataFrame:
@@ -82,6 +91,18 @@ class Keeping:
             return frame.localCheckpoint(eager=False)
         self._persisted.append(frame.persist())
         return frame
+
+    def placed(self, frame: DataFrame) -> DataFrame:
+        """Keep ``frame`` with what Spark knows of where its rows are, so that they need not move to be grouped.
+
+        Where a frame is cut off, that is forgotten of plans that adapt themselves while they run.
+        """
+        adapts = str(self._conf.get(_ADAPTIVE))
+        self._conf.set(_ADAPTIVE, "false" if self._cuts else adapts)
+        try:
+            return self(frame)
+        finally:
+            self._conf.set(_ADAPTIVE, adapts)
 
     def release(self) -> None:
         """Unpersist the frames; those that were cut off go when nothing refers to them."""
@@ -91,6 +112,10 @@ class Keeping:
 
 def analyse(spark: SparkSession, output: Output, span: Span, progress: Progress) -> None:
     """Write all ``TABLES`` below ``output.tables``. Raises ConfigError if nothing was ingested or recorded then."""
+    made_of = _made_of(spark, output, span.of_minutes())
+    if made_of and made_of == versions.made_of(spark, output):
+        progress.say("analyse: nothing is new, the tables stay")
+        return
     version = versions.begin(spark, output)
     keep = Keeping(spark)
     with progress.step("analyse: rows"):
@@ -102,7 +127,21 @@ def analyse(spark: SparkSession, output: Output, span: Span, progress: Progress)
                 typed(next(made), name).write.parquet(f"{version}/{name}")
     finally:
         keep.release()
-    versions.publish(spark, output, version)
+    versions.publish(spark, output, version, made_of)
+
+
+def _made_of(spark: SparkSession, output: Output, span: Span) -> str:
+    """All that the tables depend on, as a hash; empty while a batch may be written again."""
+    batches = storage.counting(storage.all_batches(spark, output)[0])
+    planned = inputs.numbers(spark, output.checkpoint, inputs.PLANNED)
+    if any(batch.first <= number <= batch.last for batch in batches for number in planned):
+        return ""
+    # A batch never changes. Another of the same name was written at another time.
+    rows = [(batch.path, storage.modified(spark, f"{batch.path}/_SUCCESS")) for batch in batches]
+    hashed = hashlib.sha256(repr((rows, storage.kept_since(spark, output), span, spark.version)).encode())
+    for file in sorted(Path(bccnd.__file__).parent.rglob("*.py")):
+        hashed.update(file.read_bytes())
+    return hashed.hexdigest()
 
 
 def typed(table: DataFrame, name: str) -> DataFrame:
@@ -127,10 +166,10 @@ def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[DataFrame]:
     slot_ns = SHORT_SLOT_NS if span_ns < SHORT_NS else SLOT_NS
     yield covered
 
-    numbers = keep(words.of(during.words, slot_ns))
+    numbers = keep.placed(words.of(during.words, slot_ns))
     seen = keep(loss.seen(numbers))
     gaps = keep(loss.gaps(seen, stretches))
-    yield loss.sources(seen, gaps)
+    yield loss.sources(seen, gaps, words.resent(numbers))
 
     owned = keep(delivery.owners(delivery.present(numbers)))
     delayed = keep(latency.delays(latency.sample(during.sample, words.rows(numbers)), owned))

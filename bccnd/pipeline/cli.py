@@ -285,7 +285,8 @@ def _locked(given: argparse.Namespace, spark: "SparkSession") -> Iterator[None]:
 
 @contextmanager
 def _at_work(action: str, output: Path) -> Iterator[None]:
-    with locks.held(output, *WORK[action]), locks.reading(output) if action in READS else nullcontext():
+    reading = locks.reading(output, Progress().say) if action in READS else nullcontext()
+    with locks.held(output, *WORK[action]), reading:
         yield
 
 

@@ -3,6 +3,7 @@
 Rules
 - The daemon's record holds one row for what it sent in several copies, and a row for each copy that arrived. The
   number of copies is the rows per number seen, rounded.
+- What was sent again because it was asked for is no copy: its rows do not count, and it was lost as copies go.
 - p, the share of datagrams that was lost, is 1 - rows / (copies * sent). With one copy, p * sent messages would have
   been lost; the copies saved what was lost less than that. A burst takes all copies, so against bursts copies save
   little. They never cost any.
@@ -17,9 +18,10 @@ from bccnd.pipeline.layout import PAIR
 
 def copies(recorded_minutes: DataFrame) -> DataFrame:
     """``delivery.by_minute`` -> table ``copies``: of senders with a record."""
+    gone = (F.sum("lost") + F.sum("repaired")).alias("lost")
     sums = (
         recorded_minutes.groupBy(*PAIR, F.date_trunc("hour", "minute").alias("hour"))
-        .agg(*(F.sum(name).alias(name) for name in ("sent", "lost", "rows")))
+        .agg(F.sum("sent").alias("sent"), gone, F.sum("rows").alias("rows"))
         .where("rows > 0 AND lost < sent")
     )
     lost_share = F.greatest(F.lit(0.0), 1 - F.col("rows") / (F.col("copies") * F.col("sent")))

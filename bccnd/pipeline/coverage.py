@@ -105,19 +105,27 @@ def stretches(traffic: DataFrame, covered: DataFrame) -> DataFrame:
 
 def stretch_at(time_ns: str) -> Column:
     """The position of ``time_ns`` (an SQL expression) among ``stretches``: odd within one, even outside."""
+    # Most have one, and Java compiles no filter.
     return F.expr(
-        f"""size(filter(stretches, s -> s.from_ns <= {time_ns}))
-        + size(filter(stretches, s -> s.until_ns < {time_ns}))"""
+        f"""IF(size(stretches) = 1,
+        IF(get(stretches, 0).from_ns <= {time_ns}, 1, 0) + IF(get(stretches, 0).until_ns < {time_ns}, 1, 0),
+        size(filter(stretches, s -> s.from_ns <= {time_ns}))
+        + size(filter(stretches, s -> s.until_ns < {time_ns})))"""
     )
 
 
 def whole(slots: str, slot_ns: int) -> Column:
-    """Those of ``slots`` (an array of structs with ``slot``) that lie in one of ``stretches``, margins included."""
-    return F.expr(
-        f"""filter({slots}, at -> exists(stretches, s ->
-            s.from_ns <= at.slot * {slot_ns} - {MARGIN_NS}
-            AND s.until_ns >= (at.slot + 1) * {slot_ns} + {MARGIN_NS}))"""
-    )
+    """Those of ``slots`` (an array of structs with ``slot``, in order) that lie in one of ``stretches``, margins
+    included.
+    """
+
+    def covered(first: str, last: str) -> str:
+        return f"""exists(stretches, s ->
+            s.from_ns <= {first}.slot * {slot_ns} - {MARGIN_NS}
+            AND s.until_ns >= ({last}.slot + 1) * {slot_ns} + {MARGIN_NS})"""
+
+    every = covered(f"get({slots}, 0)", f"get({slots}, size({slots}) - 1)")
+    return F.expr(f"IF({every}, {slots}, filter({slots}, at -> {covered('at', 'at')}))")
 
 
 def _marks(traffic: DataFrame) -> DataFrame:

@@ -25,9 +25,12 @@ from bccnd.pipeline.layout import PAIR
 from bccnd.pipeline.times import MINUTE_NS, SECOND_NS, hour, minute, moment
 
 _NUMBERED = ("src", "word", "era")
-_COUNTS = ("sent", "lost", "late")
+_COUNTS = ("sent", "lost", "late", "repaired")
 # All bits of ``slots``.
 _ALL_SENT = "aggregate(slots, 0L, (all, at) -> all | at.bits)"
+# Of the rows of a word, those that nobody had asked for: a number that was sent again made one more.
+_UNASKED = """rows - bit_count(repaired_bits)
+    - least(greatest(rows - bit_count(bits | late_bits), 0), bit_count(coalesce(resent, 0L)))"""
 # The first outages of an episode whose times are kept.
 STARTS = 3
 
@@ -95,9 +98,9 @@ def sent(all_words: DataFrame, owned: DataFrame) -> DataFrame:
 
 
 def received(all_words: DataFrame, sent_words: DataFrame) -> DataFrame:
-    """-> (receiver, src, word, era, bits, late_bits, rows): what was received, a row per word.
+    """-> (receiver, src, word, era, bits, late_bits, repaired_bits, rows): what was received, a row per word.
 
-    ``era`` is as in ``sent``.
+    ``era`` is as in ``sent``; ``rows`` are those that came without being asked for.
     """
     eras = F.col("era") > 0
     reused = (
@@ -113,22 +116,26 @@ def received(all_words: DataFrame, sent_words: DataFrame) -> DataFrame:
         .join(F.broadcast(reused), ["src", "word"], "left")
         .withColumn("era", F.coalesce(nearest, F.lit(0)))
         .groupBy(F.col("host").alias("receiver"), *_NUMBERED)
-        .agg(*(F.bit_or(name).alias(name) for name in ("bits", "late_bits")), F.sum("rows").alias("rows"))
+        .agg(*(F.bit_or(name).alias(name) for name in words.BITS), F.sum("rows").alias("rows"))
+        .join(F.broadcast(words.resent(all_words)), ["src", "word"], "left")
+        .withColumn("rows", F.expr(_UNASKED))
+        .drop("resent")
     )
 
 
 def matched(
     sent_words: DataFrame, received_words: DataFrame, receivers: DataFrame, slot_ns: int
 ) -> DataFrame:
-    """-> (sender, receiver, src, word, era, slots, bits, late_bits, rows): what was sent, and what came.
+    """-> (sender, receiver, src, word, era, slots, bits, late_bits, repaired_bits, rows): what was sent, and what
+    came.
 
     ``slots`` are those that count. Persist it: minutes, bursts and copies are made of it.
     """
     return (
         sent_words.drop("first_ns")
+        .withColumn("slots", F.expr("transform(slots, at -> struct(at.slot AS slot, at.bits AS bits))"))
         .join(F.broadcast(receivers), "sender")
         .withColumn("slots", whole("slots", slot_ns))
-        .withColumn("slots", F.expr("transform(slots, at -> struct(at.slot AS slot, at.bits AS bits))"))
         .drop("stretches")
         .where("size(slots) > 0")
         .join(received_words, ["receiver", *_NUMBERED], "left")
@@ -136,27 +143,27 @@ def matched(
             *PAIR,
             *_NUMBERED,
             "slots",
-            *(
-                F.coalesce(name, F.lit(0).cast("bigint")).alias(name)
-                for name in ("bits", "late_bits", "rows")
-            ),
+            *(F.coalesce(name, F.lit(0).cast("bigint")).alias(name) for name in (*words.BITS, "rows")),
         )
     )
 
 
 def by_minute(matched_words: DataFrame, slot_ns: int) -> DataFrame:
-    """``matched`` -> (sender, receiver, minute, sent, lost, late, rows): ``rows`` as received, duplicates included.
+    """``matched`` -> (sender, receiver, minute, sent, lost, late, repaired, rows): ``rows`` as received, duplicates
+    included, but for what repair brought.
 
     ``late`` are those of ``lost`` that came after later ones, so that the receiver's daemon dropped them.
+    ``repaired`` were lost on the way as well, and came when they were sent again.
     All rows of a word count in the minute in which its first number was sent.
     """
     return (
-        matched_words.select(*PAIR, "bits", "late_bits", "rows", F.posexplode("slots").alias("place", "at"))
+        matched_words.select(*PAIR, *words.BITS, "rows", F.posexplode("slots").alias("place", "at"))
         .groupBy(*PAIR, F.expr(f"at.slot * {slot_ns} div {MINUTE_NS}").alias("minute"))
         .agg(
             F.sum(F.expr("bit_count(at.bits)")).alias("sent"),
             F.sum(F.expr("bit_count(at.bits & ~bits)")).alias("lost"),
             F.sum(F.expr("bit_count(at.bits & ~bits & late_bits)")).alias("late"),
+            F.sum(F.expr("bit_count(at.bits & repaired_bits)")).alias("repaired"),
             F.sum(F.when(F.col("place") == 0, F.col("rows")).otherwise(0)).alias("rows"),
         )
         .withColumn("minute", minute(f"minute * {MINUTE_NS}"))
@@ -171,25 +178,30 @@ def by_source(matched_words: DataFrame, guessed: DataFrame, slot_ns: int) -> Dat
         hour(f"slots[0].slot * {slot_ns}").alias("hour"),
         F.bit_count(F.expr(_ALL_SENT)).alias("sent"),
         F.bit_count(F.expr(f"{_ALL_SENT} & ~bits")).alias("lost"),
-    ).union(guessed.select(*PAIR, "src", F.date_trunc("hour", "minute"), "sent", "lost"))
-    sums = (F.sum(name).alias(name) for name in ("sent", "lost"))
+        F.bit_count(F.expr(f"{_ALL_SENT} & repaired_bits")).alias("repaired"),
+    ).union(guessed.select(*PAIR, "src", F.date_trunc("hour", "minute"), "sent", "lost", "repaired"))
+    sums = (F.sum(name).alias(name) for name in ("sent", "lost", "repaired"))
     return counted.groupBy(*PAIR, "src", "hour").agg(*sums)
 
 
 def senders(matched_words: DataFrame, slot_ns: int) -> DataFrame:
     """``matched`` -> table ``senders``: the same numbers missing at all receivers point to the sender.
 
-    Receivers that got nothing of a sender at all say nothing about it.
+    Receivers that got nothing of a sender at all say nothing about it. ``missed`` were lost on the way: the ``lost``,
+    and those that came by repair.
     """
     hears = matched_words.groupBy(*PAIR).agg(F.max(F.col("bits") != 0).alias("hears")).where("hears")
     return (
         matched_words.join(F.broadcast(hears.select(*PAIR)), list(PAIR), "left_semi")
         .withColumn("missing", F.expr(f"{_ALL_SENT} & ~bits"))
+        .withColumn("missed", F.expr(f"{_ALL_SENT} & (~bits | repaired_bits)"))
         .groupBy("sender", *_NUMBERED)
         .agg(
             F.count("*").alias("receivers"),
             F.bit_and("missing").alias("everywhere"),
             F.sum(F.bit_count("missing")).alias("lost"),
+            F.bit_and("missed").alias("missed_by_all"),
+            F.sum(F.bit_count("missed")).alias("missed"),
             F.min(F.expr("slots[0].slot")).alias("slot"),
         )
         .where("receivers > 1")
@@ -197,6 +209,8 @@ def senders(matched_words: DataFrame, slot_ns: int) -> DataFrame:
         .agg(
             F.sum("lost").alias("lost"),
             F.sum(F.bit_count("everywhere") * F.col("receivers")).alias("lost_everywhere"),
+            F.sum("missed").alias("missed"),
+            F.sum(F.bit_count("missed_by_all") * F.col("receivers")).alias("missed_everywhere"),
         )
     )
 
@@ -249,8 +263,8 @@ def _sent_ns(slots: str, bit: str) -> Column:
 def by_gaps(
     gaps: DataFrame, sent_words: DataFrame, owned: DataFrame, stretches: DataFrame, offsets: DataFrame
 ) -> DataFrame:
-    """``loss.gaps`` -> (sender, receiver, src, epoch, word, minute, span, missing, sent, lost, late), of senders
-    without a record, and of others while theirs has a hole.
+    """``loss.gaps`` -> (sender, receiver, src, epoch, word, minute, span, missing, sent, lost, late, repaired), of
+    senders without a record, and of others while theirs has a hole.
 
     ``missing`` are bits of ``word``. Of ``span``, the number ``from`` came at ``from_ns`` and ``until`` at
     ``until_ns``; both are counted from bit 0 of ``word``. ``sent`` is what was received and what is missing in
@@ -272,11 +286,11 @@ def by_gaps(
             IF(before > 0, transform(sequence(previous, word - 1), w -> struct(
                 w AS word,
                 IF(w > previous, -1L, IF(previous_high = 63, 0L, shiftleft(-1L, previous_high + 1))) AS missing,
-                0L AS got, 0L AS late)), CAST(array() AS array<struct<
-                    word: bigint, missing: bigint, got: bigint, late: bigint>>)),
+                0L AS got, 0L AS late, 0L AS repaired)), CAST(array() AS array<struct<
+                    word: bigint, missing: bigint, got: bigint, late: bigint, repaired: bigint>>)),
             array(struct(
                 word, inside | IF(before > 0, ~shiftleft(-1L, low), 0L) AS missing,
-                bits AS got, late_bits AS late)))"""
+                bits AS got, late_bits AS late, repaired_bits AS repaired)))"""
     )
     known = sent_words.groupBy("src", "word").agg(F.bit_or(F.expr(_ALL_SENT)).alias("known"))
     return (
@@ -305,6 +319,7 @@ def by_gaps(
             F.expr("bit_count(missing) + bit_count(got & ~known)").alias("sent"),
             F.bit_count("missing").alias("lost"),
             F.bit_count(F.expr("missing & late")).alias("late"),
+            F.bit_count(F.expr("repaired & ~known")).alias("repaired"),
         )
         .where("sent > 0")
     )
@@ -315,7 +330,7 @@ def guessed_bursts(guessed: DataFrame) -> DataFrame:
     before the gap to the first after it.
     """
     key = (*PAIR, "src", "epoch")
-    found = words.stitched(words.runs(guessed.drop("sent", "lost", "late")), *key)
+    found = words.stitched(words.runs(guessed.drop(*_COUNTS)), *key)
     return found.select(
         *PAIR,
         "src",
@@ -335,7 +350,7 @@ def _guessed_ns(bit: str) -> Column:
 
 
 def counted(recorded: DataFrame, guessed: DataFrame) -> DataFrame:
-    """``by_minute`` and ``by_gaps`` -> (sender, receiver, minute, basis, sent, lost, late).
+    """``by_minute`` and ``by_gaps`` -> (sender, receiver, minute, basis, sent, lost, late, repaired).
 
     The basis is ``both`` where a sender's record has a hole, or where its host runs programs that send without its
     daemon.
@@ -368,6 +383,7 @@ def delivery(all_minutes: DataFrame, found_bursts: DataFrame, latencies: DataFra
         F.sum("lost").alias("lost"),
         F.sum("late").alias("late"),
         (F.sum("lost") / F.sum("sent")).alias("loss"),
+        F.sum("repaired").alias("repaired"),
     )
     lengths = found_bursts.groupBy(*PAIR, an_hour).agg(
         F.count("*").alias("bursts"),

@@ -15,6 +15,8 @@ Rules
   double, and what is in them is written again only so many times.
 - What ``maintain`` merges stays digested: the rows are the same. Where digests hold a part of a merged batch only, it
   is digested anew.
+- On one machine a batch is digested in two passes, by columns (``columnar``). On a cluster, and where there is too
+  little for a digest, each kind is made of the rows by Spark, with the same result.
 - A digest is exact to the minute, of who heard whom to the hour. The margins around the time that is analysed are
   read from the rows.
 - Each digest says of its rows whether tcpdump recorded them, and their date: what is too old, or recorded twice, is
@@ -23,20 +25,23 @@ Rules
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from bccnd.pipeline import channels, coverage, latency, liveness, rejected, segments, storage, words
+from bccnd.pipeline import channels, columnar, coverage, latency, liveness, rejected, segments, storage, words
 from bccnd.pipeline.layout import DIGESTS, Output
 from bccnd.pipeline.source import inputs
 from bccnd.pipeline.storage import Batch
 from bccnd.pipeline.times import HOUR_NS, SECOND_NS
 
-FORM = 1
+FORM = 3
 # As much as a million rows without payloads.
 BYTES = 16 << 20
+# What a task digests.
+TASK_BYTES = 64 << 20
 
 
 class Digests(NamedTuple):
@@ -124,7 +129,7 @@ def kept(spark: SparkSession, output: Output) -> Digests:
             taken = taken_up(done, run, batches)
             first, last = (taken or run)[0].first, run[-1].last
             made = Batch(first, last, True, f"{_folder(output)}/batch={first}-{last}")
-            _write(spark, output, made.path, taken, storage.traffic(spark, output, run))
+            _write(spark, output, made.path, taken, run)
             new = [batch for batch in new if batch not in run]
             done = sorted([*(each for each in done if each not in taken), made])
             for each in taken:
@@ -225,12 +230,44 @@ def _together(
     return found
 
 
-def _write(spark: SparkSession, output: Output, path: str, taken: Sequence[Batch], rows: DataFrame) -> None:
-    """Write the digest of ``rows``, and of what was ``taken`` up."""
+def _write(
+    spark: SparkSession, output: Output, path: str, taken: Sequence[Batch], run: Sequence[Batch]
+) -> None:
+    """Write the digest of the batches ``run``, and of what was ``taken`` up."""
     storage.delete(spark, path)
-    for name, frame in _together(spark, output, taken, rows).items():
-        if name == "sample":
-            written = spark.read.schema(DIGESTS["words"]).parquet(f"{path}/words")
-            frame = latency.sample(frame, words.rows(written))
-        frame.write.parquet(f"{path}/{name}")
+    context = spark.sparkContext
+    # The workers of a cluster have neither Python nor, perhaps, the file system.
+    if str(context.master).startswith("local") and (folder := storage.on_this_machine(spark, path)):
+        _write_here(spark, output, folder, taken, run)
+    else:
+        for name, frame in _together(spark, output, taken, storage.traffic(spark, output, run)).items():
+            if name == "sample":
+                written = spark.read.schema(DIGESTS["words"]).parquet(f"{path}/words")
+                frame = latency.sample(frame, words.rows(written))
+            frame.write.parquet(f"{path}/{name}")
     storage.write_text(spark, f"{path}/_SUCCESS", "")
+
+
+def _write_here(
+    spark: SparkSession, output: Output, folder: Path, taken: Sequence[Batch], run: Sequence[Batch]
+) -> None:
+    here = [storage.on_this_machine(spark, batch.path) or Path() for batch in run]
+    since = storage.kept_since(spark, output)
+    found = [file for path in here for file in path.glob("date=*/host=*/[!._]*.parquet")]
+    found = [file for file in found if file.parent.parent.name >= f"date={since}"]
+    # The largest first, so that tasks have about the same to do.
+    found.sort(key=lambda file: (-file.stat().st_size, file))
+    bytes_in_all = sum(file.stat().st_size for file in found)
+    of = max(spark.sparkContext.defaultParallelism, bytes_in_all // TASK_BYTES)
+    folders = [str(storage.on_this_machine(spark, each.path)) for each in taken]
+    tasks = [
+        columnar.Task([str(file) for file in found], folders, since, str(folder), number, of)
+        for number in range(of)
+    ]
+
+    def done(kinds: list[str], apart: int = 1) -> int:
+        jobs = spark.sparkContext.parallelize(tasks, of)
+        return sum(jobs.map(lambda task: task.write(kinds, apart)).collect())
+
+    numbered = done([kind for kind in KINDS if kind != "sample"])
+    done(["sample"], latency.apart(numbered))

@@ -18,6 +18,7 @@ Rules
 - Captures of tcpdump in the input directory itself are ingested as the record of the host they are named after
   (``source.captures``). A capture that is cut off is ingested as far as it can be read.
 - Except for the marks, rows are not judged here; that is done by ``analyse``.
+- On one machine plain files are taken over by columns (``takeover``). Whatever is said here of others is Spark's.
 """
 
 import re
@@ -32,7 +33,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.errors import ConfigError, RefusedError
-from bccnd.pipeline import storage
+from bccnd.pipeline import storage, takeover
 from bccnd.pipeline.layout import RECORDED, TRAFFIC, Output
 from bccnd.pipeline.source.inputs import MAYBE_TAKEN, Inputs, Plan
 from bccnd.recorder.layout import Direction, Mark
@@ -138,7 +139,7 @@ def _written(spark: SparkSession, source: str, plan: Plan, output: Output) -> Ba
     path = output.batch(number)
     good = files
     try:
-        rows, whole, broken = _write(recorded(spark, source, good), path)
+        rows, whole, broken = _write(spark, source, good, path)
     except _FAILURES:
         rejected |= {file: GONE for file in files if not storage.exists(spark, file)}
         good = [file for file in files if file not in rejected]
@@ -152,10 +153,10 @@ def _written(spark: SparkSession, source: str, plan: Plan, output: Output) -> Ba
             ) from None
         rejected |= unreadable
         good = [file for file in good if file not in rejected]
-        rows, whole, broken = _write(recorded(spark, source, good), path)
+        rows, whole, broken = _write(spark, source, good, path)
     rejected |= {file: NOT_CLOSED for file in good if file not in whole} | broken
     if len(whole) < len(good):
-        rows, whole, broken = _write(recorded(spark, source, sorted(whole)), path)
+        rows, whole, broken = _write(spark, source, sorted(whole), path)
     if rejected:
         paths, reasons = zip(*sorted(rejected.items()), strict=True)
         table = storage.of_strings(spark, {"path": paths, "reason": reasons}).coalesce(1)
@@ -163,16 +164,21 @@ def _written(spark: SparkSession, source: str, plan: Plan, output: Output) -> Ba
     return Batch(number, rows, len(whole), sorted(rejected.items()))
 
 
-def _write(rows: DataFrame, path: str) -> tuple[int, set[str], dict[str, str]]:
-    """Replace the directory by ``rows``. Returns how many there were, the files that are whole, and the captures that
-    are broken, with the reason."""
+def _write(
+    spark: SparkSession, source: str, files: list[str], path: str
+) -> tuple[int, set[str], dict[str, str]]:
+    """Replace the directory by the rows of these files. Returns how many there were, the files that are whole, and
+    the captures that are broken, with the reason.
+    """
+    if (taken := takeover.taken_over(spark, source, files, path)) is not None:
+        return taken, {*files}, {}
     seen = Observation()
     is_closed, is_broken = (
         (F.col("direction") == Direction.MARK) & (F.col("verdict") == kind)
         for kind in (Mark.CLOSED, "broken")
     )
     fault = F.struct("file", F.col("payload").cast("string").alias("reason"))
-    observed = taken_over(rows).observe(
+    observed = taken_over(recorded(spark, source, files)).observe(
         seen,
         F.count_if(~is_broken).alias("rows"),
         F.collect_set(F.when(is_closed, F.col("file"))).alias("whole"),

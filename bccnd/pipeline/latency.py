@@ -9,6 +9,8 @@ Rules
 - A sample suffices: one of 2, 4, 8 ... words, chosen by a hash, the same on all hosts; or all words where there are
   few. So the sample of many rows is a part of that of fewer, and samples of batches can be put together.
 - The first copy of a message counts. Numbers that a source used twice are left out.
+- Received is when the daemon passed the message on: what was behind a message that was asked for waited for it. Those
+  that came by repair are told apart from all others, which came directly, those that waited among them.
 """
 
 from pyspark.sql import DataFrame
@@ -17,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from bccnd.pipeline import words
 from bccnd.pipeline.layout import ORIGIN, PAIR
 from bccnd.pipeline.times import SECOND_NS, hour
+from bccnd.wire.verdict import Verdict
 
 # Rows sent and received, at most about so many, and half at least; the percentiles of an hour need far fewer.
 SAMPLED_ROWS = 2_000_000
@@ -28,20 +31,30 @@ _PAIR_HOUR = (*PAIR, "hour")
 
 
 def digest(traffic: DataFrame) -> DataFrame:
-    """``TRAFFIC`` -> (host, direction, src, word, bit, time_ns, capture, date)."""
-    return words.numbered(traffic).select("host", "direction", *_MESSAGE, "time_ns", *ORIGIN)
+    """``TRAFFIC`` -> (host, direction, src, word, bit, repaired, time_ns, capture, date)."""
+    repaired = (F.col("verdict") == Verdict.REPAIRED).alias("repaired")
+    return words.numbered(traffic).select("host", "direction", *_MESSAGE, repaired, "time_ns", *ORIGIN)
 
 
 def sample(digests: DataFrame, rows: int) -> DataFrame:
     """``digest`` of so many ``rows`` in all -> about SAMPLED_ROWS of them at most."""
-    apart = 1
-    while apart * SAMPLED_ROWS < rows:
-        apart *= 2
-    return digests.where(F.pmod(F.xxhash64("src", "word"), F.lit(apart)) == 0) if apart > 1 else digests
+    words_apart = apart(rows)
+    hashed = F.pmod(F.xxhash64("src", "word"), F.lit(words_apart))
+    return digests.where(hashed == 0) if words_apart > 1 else digests
+
+
+def apart(rows: int) -> int:
+    """How many words there are for each one that is in the sample of so many rows."""
+    found = 1
+    while found * SAMPLED_ROWS < rows:
+        found *= 2
+    return found
 
 
 def delays(sampled: DataFrame, owned: DataFrame) -> DataFrame:
-    """``sample`` and ``delivery.owners`` -> (sender, receiver, hour, delay_ns): time received minus time sent."""
+    """``sample`` and ``delivery.owners`` -> (sender, receiver, hour, repaired, delay_ns): time received minus
+    time sent.
+    """
     sent = (
         sampled.where("direction = 'out'")
         .join(F.broadcast(owned.where("recorded")), "src")
@@ -53,12 +66,13 @@ def delays(sampled: DataFrame, owned: DataFrame) -> DataFrame:
     received = (
         sampled.where("direction = 'in'")
         .groupBy(F.col("host").alias("receiver"), *_MESSAGE)
-        .agg(F.min("time_ns").alias("received_ns"))
+        .agg(F.min("time_ns").alias("received_ns"), F.max("repaired").alias("repaired"))
     )
     return sent.join(received, list(_MESSAGE)).select(
         "sender",
         "receiver",
         hour("sent_ns").alias("hour"),
+        "repaired",
         (F.col("received_ns") - F.col("sent_ns")).alias("delay_ns"),
     )
 
@@ -99,12 +113,20 @@ def latency(delayed: DataFrame, found: DataFrame) -> DataFrame:
     """
     taken = (F.col("delay_ns") - F.coalesce("offset", "there")) / 1000
     percentiles = F.percentile_approx("taken", [0.5, 0.9, 0.99])
+    direct, repaired = (
+        F.percentile_approx(F.when(F.col("repaired") == asked, F.col("taken")), [0.5, 0.99])
+        for asked in (False, True)
+    )
     return (
         delayed.join(found, list(_PAIR_HOUR))
         .withColumn("taken", taken)
         .groupBy(*_PAIR_HOUR)
         .agg(
-            F.first("offset").alias("offset"), percentiles.alias("at"), F.max("taken").alias("latency_max_us")
+            F.first("offset").alias("offset"),
+            percentiles.alias("at"),
+            F.max("taken").alias("latency_max_us"),
+            direct.alias("direct"),
+            repaired.alias("repaired"),
         )
         .select(
             *_PAIR_HOUR,
@@ -116,5 +138,9 @@ def latency(delayed: DataFrame, found: DataFrame) -> DataFrame:
             F.col("at")[1].alias("latency_p90_us"),
             F.col("at")[2].alias("latency_p99_us"),
             "latency_max_us",
+            F.col("direct")[0].alias("direct_p50_us"),
+            F.col("direct")[1].alias("direct_p99_us"),
+            F.col("repaired")[0].alias("repaired_p50_us"),
+            F.col("repaired")[1].alias("repaired_p99_us"),
         )
     )

@@ -33,7 +33,7 @@ DIGESTS = {
     ),
     "words": (
         f"host string, direction string, src string, word bigint, slot bigint, {_ORIGIN_COLUMNS}, bits bigint, "
-        "late_bits bigint, rows bigint, late bigint, first_ns bigint, last_ns bigint"
+        "late_bits bigint, repaired_bits bigint, rows bigint, late bigint, first_ns bigint, last_ns bigint"
     ),
     "heard": (
         "host string, direction string, interface string, address string, src string, hour bigint, "
@@ -44,7 +44,7 @@ DIGESTS = {
         "bytes bigint"
     ),
     "beats": (
-        f"host string, src string, seq decimal(20,0), own boolean, {_ORIGIN_COLUMNS}, time_ns bigint, "
+        f"host string, src string, word bigint, bit int, own boolean, {_ORIGIN_COLUMNS}, time_ns bigint, "
         "leaving boolean"
     ),
     "rejected": (
@@ -52,13 +52,15 @@ DIGESTS = {
         "first bigint, last bigint, example_channel string"
     ),
     "sample": (
-        f"host string, direction string, src string, word bigint, bit int, time_ns bigint, {_ORIGIN_COLUMNS}"
+        f"host string, direction string, src string, word bigint, bit int, repaired boolean, time_ns bigint, "
+        f"{_ORIGIN_COLUMNS}"
     ),
 }
 REJECTED_FILES = "path string, reason string"
 
-# The source of senders without a name. Many share it, so its numbers mean nothing.
-NAMELESS = "?"
+# Sources whose numbers mean nothing: that of senders without a name, which many share, and those of what daemons say
+# about lost datagrams, which nobody misses (``bccnd/wire/REPAIR.md``).
+UNNUMBERED = r"^(\?|[^/]+/bccnd/[^/]+/repair)$"
 
 # The clocks of two hosts differ, and messages take time (``coverage``).
 MARGIN_NS = 2 * 10**9
@@ -78,7 +80,7 @@ TABLES = {
     ),
     "sources": (
         "receiver string, src string, hour timestamp, received bigint, lost bigint, duplicates bigint, "
-        "late bigint, restarts bigint"
+        "late bigint, restarts bigint, repaired bigint, resent bigint"
     ),
     "minutes": f"{_PAIR_COLUMNS}, minute timestamp, sent bigint, lost bigint",
     "episodes": (
@@ -89,10 +91,13 @@ TABLES = {
         f"{_PAIR_COLUMNS}, hour timestamp, basis string, sent bigint, received bigint, lost bigint, late bigint, "
         "loss double, bursts bigint, burst_p50 bigint, burst_p95 bigint, burst_max bigint, latency_method string, "
         "clock_offset_us double, latency_p50_us double, latency_p90_us double, latency_p99_us double, "
-        "latency_max_us double"
+        "latency_max_us double, repaired bigint, direct_p50_us double, direct_p99_us double, "
+        "repaired_p50_us double, repaired_p99_us double"
     ),
-    "losses": f"{_PAIR_COLUMNS}, src string, hour timestamp, sent bigint, lost bigint",
-    "senders": "sender string, hour timestamp, lost bigint, lost_everywhere bigint",
+    "losses": f"{_PAIR_COLUMNS}, src string, hour timestamp, sent bigint, lost bigint, repaired bigint",
+    "senders": (
+        "sender string, hour timestamp, lost bigint, lost_everywhere bigint, missed bigint, missed_everywhere bigint"
+    ),
     "copies": (
         f"{_PAIR_COLUMNS}, hour timestamp, copies int, sent bigint, lost bigint, lost_single double, saved double"
     ),

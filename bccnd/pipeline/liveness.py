@@ -37,7 +37,7 @@ _BEATER = ("observer", "src")
 
 
 def digest(traffic: DataFrame) -> DataFrame:
-    """``TRAFFIC`` -> (host, src, seq, own boolean, capture, date, time_ns, leaving boolean): the heartbeats.
+    """``TRAFFIC`` -> (host, src, word, bit, own boolean, capture, date, time_ns, leaving boolean): the heartbeats.
 
     ``own`` at the host itself.
     """
@@ -47,7 +47,7 @@ def digest(traffic: DataFrame) -> DataFrame:
         traffic.where(is_out | ((F.col("direction") == "in") & F.col("verdict").isin(*DELIVERED)))
         .where(F.col("channel").startswith(CHANNELS))
         .where(F.col("channel") == F.concat(F.lit(CHANNELS), "src"))
-        .groupBy("host", "src", "seq", is_out.alias("own"), *ORIGIN)
+        .groupBy("host", "src", "word", "bit", is_out.alias("own"), *ORIGIN)
         .agg(F.min("time_ns").alias("time_ns"), F.bool_or(leaving).alias("leaving"))
     )
 
@@ -55,9 +55,9 @@ def digest(traffic: DataFrame) -> DataFrame:
 def beats(digests: DataFrame) -> DataFrame:
     """``digest``, of any number of batches -> (observer, src, own, time_ns, leaving): each beat once."""
     return (
-        digests.groupBy(F.col("host").alias("observer"), "src", "seq", "own")
+        digests.groupBy(F.col("host").alias("observer"), "src", "word", "bit", "own")
         .agg(F.min("time_ns").alias("time_ns"), F.bool_or("leaving").alias("leaving"))
-        .drop("seq")
+        .drop("word", "bit")
     )
 
 

@@ -4,7 +4,7 @@ Rules
 - The lock is one of the kernel on ``<output>/.<work>.lock``, so it ends with its holder, however that ends. The file
   says who holds it, and stays.
 - Nothing is removed under a reader: readers share ``.reading.lock``, and who removes has it alone. Who removes
-  never waits, and keeps it for one removal at a time.
+  never waits, and keeps it for one removal at a time. A reader that waits longer than that says for whom.
 - A lock file that root makes belongs to the owner of the directory, who needs it as well. A link is not followed.
 - Only a directory of this machine, or one that it mounts, can be locked. On ``hdfs://`` and the like whoever starts
   the programs sees to it that there is one.
@@ -13,7 +13,8 @@ Rules
 import fcntl
 import os
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from bccnd.errors import RefusedError, UnavailableError
 # What is done to an output directory by one at a time.
 INGEST, ANALYSE, MAINTAIN = "ingest", "analyse", "maintain"
 _READING = "reading"
+# A removal takes less, unless it was stopped.
+SILENT_SECONDS = 3.0
 
 
 @contextmanager
@@ -38,16 +41,24 @@ def held(output: Path, *work: str) -> Iterator[None]:
                 raise UnavailableError(
                     f"{output}: {_holder(descriptor)} is at work there ({each}); wait until it ends, or end it"
                 )
-            os.truncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}".encode(), 0)
+            _sign(descriptor)
         yield
 
 
 @contextmanager
-def reading(output: Path) -> Iterator[None]:
-    """Let nobody remove anything there meanwhile; waits for a removal that is going on. Raises as ``held``."""
+def reading(output: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Let nobody remove anything there meanwhile; waits for a removal that is going on, and after SILENT_SECONDS
+    ``say``s so. Raises as ``held``.
+    """
     with _opened(output, _READING) as descriptor:
-        _locked(output, _READING, descriptor, fcntl.LOCK_SH)
+        if not _locked(output, _READING, descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB):
+            waiting = threading.Timer(SILENT_SECONDS, lambda: say(_waits(output, descriptor)))
+            waiting.start()
+            try:
+                _locked(output, _READING, descriptor, fcntl.LOCK_SH)
+            finally:
+                waiting.cancel()
+                waiting.join()
         yield
 
 
@@ -55,7 +66,9 @@ def reading(output: Path) -> Iterator[None]:
 def removing(output: Path) -> Iterator[bool]:
     """Whether nobody reads there, and then nobody begins to meanwhile. Raises as ``held``."""
     with _opened(output, _READING) as descriptor:
-        yield _locked(output, _READING, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if alone := _locked(output, _READING, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            _sign(descriptor)
+        yield alone
 
 
 @contextmanager
@@ -102,8 +115,36 @@ def _path(output: Path, name: str) -> Path:
     return output / f".{name}.lock"
 
 
-def _holder(descriptor: int) -> str:
+def _sign(descriptor: int) -> None:
+    """Say in the file of a lock who holds it."""
+    os.truncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}".encode(), 0)
+
+
+def _signed(descriptor: int) -> tuple[str, str]:
+    """The pid and the host of the holder, as far as they are there."""
     pid, _, host = os.pread(descriptor, 300, 0).decode("utf-8", "replace").partition(" ")
+    return pid, host
+
+
+def _waits(output: Path, descriptor: int) -> str:
+    pid, host = _signed(descriptor)
+    remedy = "wait until it ends, or end it"
+    if host == socket.gethostname() and _is_stopped(pid):
+        remedy = f"it is stopped: kill -CONT {pid} lets it go on, kill -KILL {pid} ends it and loses nothing"
+    return f"{output}: waiting, as {_holder(descriptor)} removes old files there; {remedy}"
+
+
+def _is_stopped(pid: str) -> bool:
+    try:
+        status = Path("/proc", pid, "stat").read_text(errors="replace")
+    except OSError:  # it has ended, or there is no /proc
+        return False
+    return status.rpartition(") ")[2][:1] in {"T", "t"}
+
+
+def _holder(descriptor: int) -> str:
+    pid, host = _signed(descriptor)
     if not pid.isdigit():  # it has just taken the lock
         return "another bccnd-pipeline"
     return f"bccnd-pipeline, pid {pid}{f' on host {host}' * (host != socket.gethostname())},"

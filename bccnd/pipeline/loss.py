@@ -5,6 +5,8 @@ Rules
   before the first or after the last shows only in the sender's own record (``delivery``).
 - What the daemon dropped as late is missing, too: no subscriber got it.
 - A gap across a hole in the receiver's record counts for nobody.
+- Repaired is what was lost on the way and came when it was sent again. Whoever had it has a duplicate then. Of the
+  duplicates in a word, as many count as ``resent`` as there are numbers that came to any receiver by repair.
 - A gap belongs to the time of the word that ends it; it is exact to 64 numbers.
 """
 
@@ -25,8 +27,8 @@ def seen(all_words: DataFrame) -> DataFrame:
 
 
 def gaps(seen_words: DataFrame, stretches: DataFrame) -> DataFrame:
-    """``seen`` -> (receiver, src, epoch, word, bits, late_bits, first_ns, last_ns, low, previous, previous_high,
-    since_ns, before, inside): per word, what is missing.
+    """``seen`` -> (receiver, src, epoch, word, bits, late_bits, repaired_bits, first_ns, last_ns, low, previous,
+    previous_high, since_ns, before, inside): per word, what is missing.
 
     ``before`` (bigint) counts the numbers missing between the word's first, bit ``low``, and the last one before it,
     bit ``previous_high`` of word ``previous``, which came at ``since_ns``. ``inside`` (bigint) holds, as bits, those
@@ -35,7 +37,7 @@ def gaps(seen_words: DataFrame, stretches: DataFrame) -> DataFrame:
     merged = (
         seen_words.groupBy(*_EPOCH, "word")
         .agg(
-            *(F.bit_or(name).alias(name) for name in ("bits", "late_bits")),
+            *(F.bit_or(name).alias(name) for name in words.BITS),
             F.min("first_ns").alias("first_ns"),
             F.max("last_ns").alias("last_ns"),
         )
@@ -68,19 +70,20 @@ def gaps(seen_words: DataFrame, stretches: DataFrame) -> DataFrame:
             ),
         )
         .select(
-            *(*_EPOCH, "word", "bits", "late_bits", "first_ns", "last_ns", "low"),
+            *(*_EPOCH, "word", *words.BITS, "first_ns", "last_ns", "low"),
             *("previous", "previous_high", "since_ns", "before", "inside"),
         )
     )
 
 
-def sources(seen_words: DataFrame, missing: DataFrame) -> DataFrame:
-    """``seen`` and ``gaps`` -> table ``sources``."""
+def sources(seen_words: DataFrame, missing: DataFrame, resent: DataFrame) -> DataFrame:
+    """``seen``, ``gaps`` and ``words.resent`` -> table ``sources``."""
     earlier = Window.partitionBy(*_EPOCH, "word").orderBy("slot").rowsBetween(Window.unboundedPreceding, -1)
     known = F.coalesce(F.bit_or("bits").over(earlier), F.lit(0).cast("bigint"))
     fresh = F.bit_count(F.col("bits").bitwiseAND(F.bitwise_not(known)))
     none = F.lit(0).cast("bigint")
-    counted = seen_words.select(
+    again = F.greatest(F.lit(0), F.col("rows") - fresh - F.col("late"))
+    counted = seen_words.join(F.broadcast(resent), ["src", "word"], "left").select(
         *_SOURCE,
         hour("first_ns").alias("hour"),
         fresh.cast("bigint").alias("received"),
@@ -88,6 +91,8 @@ def sources(seen_words: DataFrame, missing: DataFrame) -> DataFrame:
         "rows",
         "late",
         F.col("restart").cast("bigint").alias("restarts"),
+        F.bit_count("repaired_bits").cast("bigint").alias("repaired"),
+        F.least(again, F.coalesce(F.bit_count("resent"), F.lit(0))).alias("resent"),
     )
     lost = missing.where("before > 0 OR inside != 0").select(
         *_SOURCE,
@@ -97,6 +102,8 @@ def sources(seen_words: DataFrame, missing: DataFrame) -> DataFrame:
         none.alias("rows"),
         none.alias("late"),
         none.alias("restarts"),
+        none.alias("repaired"),
+        none.alias("resent"),
     )
     return (
         counted.union(lost)
@@ -104,8 +111,7 @@ def sources(seen_words: DataFrame, missing: DataFrame) -> DataFrame:
         .agg(
             F.sum("received").alias("received"),
             F.sum("lost").alias("lost"),
-            (F.sum("rows") - F.sum("received") - F.sum("late")).alias("duplicates"),
-            F.sum("late").alias("late"),
-            F.sum("restarts").alias("restarts"),
+            (F.sum("rows") - F.sum("received") - F.sum("late") - F.sum("resent")).alias("duplicates"),
+            *(F.sum(name).alias(name) for name in ("late", "restarts", "repaired", "resent")),
         )
     )

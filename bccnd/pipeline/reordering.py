@@ -14,7 +14,7 @@ Rules
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from bccnd.pipeline.layout import NAMELESS
+from bccnd.pipeline.layout import UNNUMBERED
 from bccnd.pipeline.times import hour
 from bccnd.pipeline.words import SANITY
 from bccnd.recorder.layout import Direction, Mark
@@ -69,7 +69,7 @@ def reordering(traffic: DataFrame, slot_ns: int) -> DataFrame:
     """``TRAFFIC`` -> table ``reordering``."""
     rows = (
         traffic.where("direction = 'in' AND verdict IN ('ok', 'late') AND word IS NOT NULL")
-        .where(F.col("src") != NAMELESS)
+        .where(~F.col("src").rlike(UNNUMBERED))
         .select(
             F.col("host").alias("receiver"),
             "src",
@@ -77,6 +77,8 @@ def reordering(traffic: DataFrame, slot_ns: int) -> DataFrame:
             "time_ns",
             F.expr(f"(word - {_MIDDLE}) * 64 + bit").alias("number"),
         )
+        # Used twice, and read once: Spark makes the same exchange only once.
+        .repartition(*_SOURCE)
     )
     highest_before = (
         rows.groupBy(*_SOURCE, (F.col("slot") + 1).alias("slot"))

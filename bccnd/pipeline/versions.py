@@ -6,6 +6,7 @@
 
 Rules
 - A version counts once it has ``_SUCCESS``, which is written last. One that was killed before is removed by the next.
+  In it stands of what the tables were made, as a hash: an analysis that would make them of the same makes none.
 - The link is replaced by one rename, so there is no moment without it. A file system without links has none
   (``hdfs://``, ``s3a://``): there, readers look for the highest number themselves, as ``reading`` does.
 - Only what is ours is replaced or removed: a version has TABLES in it and nothing else, and ``tables`` is what
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from bccnd.errors import ConfigError
 from bccnd.pipeline import preconditions, storage
-from bccnd.pipeline.layout import Output
+from bccnd.pipeline.layout import TABLES, Output
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,9 +48,9 @@ def begin(spark: "SparkSession", output: Output) -> str:
     return output.version(_next(spark, output))
 
 
-def publish(spark: "SparkSession", output: Output, version: str) -> None:
+def publish(spark: "SparkSession", output: Output, version: str, made_of: str) -> None:
     """Make this version the one that is read, and remove old ones."""
-    storage.write_text(spark, f"{version}/{WHOLE}", "")
+    storage.write_text(spark, f"{version}/{WHOLE}", made_of)
     if (link := storage.on_this_machine(spark, output.tables)) is not None:
         preconditions.replaceable(link)  # once more, as an analysis takes its time
         aside = link.with_name(f".{link.name}.link")
@@ -58,6 +59,15 @@ def publish(spark: "SparkSession", output: Output, version: str) -> None:
         aside.replace(link)
     for number in _whole(spark, output)[:-KEPT]:
         _remove(spark, output.version(number))
+
+
+def made_of(spark: "SparkSession", output: Output) -> str:
+    """What ``publish`` was told of the tables that are read; empty if there are none, or not all."""
+    whole = _whole(spark, output)
+    here = storage.on_this_machine(spark, output.tables) is not None
+    read = output.tables if here else output.version(whole[-1]) if whole else ""
+    there = storage.children(spark, read) if read and whole else []
+    return storage.read_text(spark, f"{read}/{WHOLE}") if {WHOLE, *TABLES} <= {*there} else ""
 
 
 @contextmanager

@@ -20,7 +20,8 @@ Rules
   a slot counts as a duplicate.
 - Received is what the daemon delivered, by its own verdict. What it dropped has its bit in ``late_bits``. Where it is
   not in ``bits`` as well, the datagram came too late and no subscriber got it. (The daemon itself calls one that is
-  more than a window behind a duplicate.)
+  more than a window behind a duplicate.) What was lost on the way and came by repair is in ``bits`` and
+  ``repaired_bits``.
 - Bits are compared as bit patterns, never as numbers: bit 63 is the sign of a bigint, and ANSI arithmetic refuses to
   negate the smallest.
 """
@@ -28,7 +29,7 @@ Rules
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from bccnd.pipeline.layout import NAMELESS, ORIGIN
+from bccnd.pipeline.layout import ORIGIN, UNNUMBERED
 from bccnd.pipeline.times import MINUTE_NS, SECOND_NS
 from bccnd.wire.verdict import DELIVERED, HARMLESS, Verdict
 
@@ -39,6 +40,7 @@ SEEN_NS = MINUTE_NS
 SENT_NS = SECOND_NS
 _SANITY_WORDS = -(-SANITY // 64)
 _JUMP_WORDS = JUMP // 64
+BITS = ("bits", "late_bits", "repaired_bits")
 
 
 def numbered(traffic: DataFrame) -> DataFrame:
@@ -47,13 +49,13 @@ def numbered(traffic: DataFrame) -> DataFrame:
         F.col("direction").isin("in", "out")
         & F.col("verdict").isin(*HARMLESS)
         & F.col("word").isNotNull()
-        & (F.col("src") != NAMELESS)
+        & ~F.col("src").rlike(UNNUMBERED)
     )
 
 
 def digest(traffic: DataFrame) -> DataFrame:
-    """``TRAFFIC`` -> (host, direction, src, word, slot, capture, date, bits, late_bits, rows, late, first_ns,
-    last_ns).
+    """``TRAFFIC`` -> (host, direction, src, word, slot, capture, date, bits, late_bits, repaired_bits, rows, late,
+    first_ns, last_ns).
 
     ``direction`` is ``in`` or ``out``. ``slot`` counts slots since 1970 by the host's own clock: SEEN_NS long for
     ``in``, SENT_NS for ``out``.
@@ -61,13 +63,14 @@ def digest(traffic: DataFrame) -> DataFrame:
     slot = F.expr(f"time_ns div IF(direction = 'in', {SEEN_NS}L, {SENT_NS}L)").alias("slot")
     one, none = F.expr("shiftleft(1L, bit)"), F.lit(0).cast("bigint")
     counts = (F.col("direction") == "out") | F.col("verdict").isin(*DELIVERED)
-    late = F.col("verdict") == Verdict.LATE
+    late, repaired = (F.col("verdict") == verdict for verdict in (Verdict.LATE, Verdict.REPAIRED))
     return (
         numbered(traffic)
         .groupBy("host", "direction", "src", "word", slot, *ORIGIN)
         .agg(
             F.bit_or(F.when(counts, one).otherwise(none)).alias("bits"),
             F.bit_or(F.when(counts, none).otherwise(one)).alias("late_bits"),
+            F.bit_or(F.when(repaired, one).otherwise(none)).alias("repaired_bits"),
             F.count("*").alias("rows"),
             F.count_if(late).alias("late"),
             F.min("time_ns").alias("first_ns"),
@@ -79,15 +82,26 @@ def digest(traffic: DataFrame) -> DataFrame:
 def of(digests: DataFrame, slot_ns: int) -> DataFrame:
     """``digest``, of any number of batches -> the same without (capture, date): a row for each word and slot.
 
-    The slots of ``out`` are ``slot_ns`` long, a multiple of SENT_NS.
+    The slots of ``out`` are ``slot_ns`` long, a multiple of SENT_NS. What a host has of a source is in one partition,
+    as almost everything that is made of words needs it there.
     """
     slot = F.expr(f"IF(direction = 'in', slot, slot div {slot_ns // SENT_NS})").alias("slot")
-    return digests.groupBy("host", "direction", "src", "word", slot).agg(
-        *(F.bit_or(name).alias(name) for name in ("bits", "late_bits")),
+    placed = digests.repartition("host", "src")
+    return placed.groupBy("host", "direction", "src", "word", slot).agg(
+        *(F.bit_or(name).alias(name) for name in BITS),
         *(F.sum(name).alias(name) for name in ("rows", "late")),
         F.min("first_ns").alias("first_ns"),
         F.max("last_ns").alias("last_ns"),
     )
+
+
+def resent(all_words: DataFrame) -> DataFrame:
+    """``of`` -> (src, word, resent): as bits, the numbers that came by repair to any receiver.
+
+    They were sent again to all, so whoever had them has a duplicate of each.
+    """
+    repaired = all_words.where("direction = 'in' AND repaired_bits != 0")
+    return repaired.groupBy("src", "word").agg(F.bit_or("repaired_bits").alias("resent"))
 
 
 def rows(found: DataFrame) -> int:

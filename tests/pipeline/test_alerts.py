@@ -27,6 +27,8 @@ def lossy(spark: SparkSession) -> DataFrame:
     rows += [
         came("here", 1, "a/x/1", 1004, verdict="duplicate"),
         came("here", 2, "?", 9),
+        came("here", 2, "a/bccnd/7/repair", 1),
+        came("here", 3, "a/bccnd/7/repair", 90),
         mark("here", 199, "closed"),
     ]
     return traffic(spark, rows)

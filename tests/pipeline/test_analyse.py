@@ -1,19 +1,25 @@
 """``bccnd/pipeline/analyse.py``: the tables say what was put into the network."""
 
 import io
+import os
+import shutil
 from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from bccnd.errors import ConfigError
-from bccnd.pipeline.analyse import Span, analyse
+from bccnd.pipeline import loss, storage, versions, words
+from bccnd.pipeline.analyse import Keeping, Span, analyse
 from bccnd.pipeline.ingest import ingest
 from bccnd.pipeline.layout import TABLES, Output
 from bccnd.pipeline.progress import Progress
 from tests.pipeline import network
 from tests.pipeline.analysed import PLAN, RECORDED, Analysed
+from tests.pipeline.rows import datagram, traffic
 
 
 def test_every_table_is_written_and_reported(analysed: Analysed) -> None:
@@ -21,6 +27,15 @@ def test_every_table_is_written_and_reported(analysed: Analysed) -> None:
         # No recorder of the network gives accounts.
         assert (analysed.table(name).count() > 0) == (name != "drops"), name
         assert f": {name}  " in analysed.progress.getvalue()
+
+
+def test_words_of_a_source_move_once(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [datagram("c", second, "a/p/1", second) for second in range(200)]
+    numbers = words.of(words.digest(traffic(spark, rows)), 10**10)
+    loss.seen(Keeping(spark).placed(numbers)).explain()
+    plan = capsys.readouterr().out
+    assert "Window" in plan
+    assert "Exchange" not in plan
 
 
 def test_recorded_pairs_lost_exactly_what_was_injected(analysed: Analysed) -> None:
@@ -104,6 +119,49 @@ def test_silences_rejected_channels_and_coverage_are_found(analysed: Analysed) -
     assert {(row.host, row.until_ns - row.from_ns, row.unrecorded) for row in spans} == {
         (name, (300 + 2 * network.EDGE_SECONDS) * 10**9, 0) for name in RECORDED
     }
+
+
+def test_tables_stay_while_nothing_is_new(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network.write(network.Plan(hosts=2, sources=1, messages=20, seconds=20), tmp_path / "in")
+    output = Output(str(tmp_path / "out"))
+    ingest(spark, str(tmp_path / "in"), output, [].append)
+    analyse(spark, output, Span(), Progress(None, io.StringIO()))
+    begun: list[Output] = []
+    monkeypatch.setattr(versions, "begin", lambda _, output: begun.append(output) or 1 / 0)
+
+    def is_new(span: Span) -> bool:
+        before = len(begun)
+        with suppress(ZeroDivisionError):
+            analyse(spark, output, span, Progress(None, io.StringIO()))
+        return len(begun) > before
+
+    link, batch = Path(output.tables), Path(output.batch(0))
+    taken, planned = (Path(output.checkpoint, name, "0.json") for name in ("taken", "planned"))
+    planned.parent.mkdir(exist_ok=True)
+    assert not is_new(Span())
+    assert is_new(Span(0))
+    written = (batch / "_SUCCESS").stat().st_mtime
+    # Each changes something, and changes it back.
+    changes: list[tuple[Callable[[], object], Callable[[], object]]] = [
+        (lambda: (link / "drops").rename(link / "gone"), lambda: (link / "gone").rename(link / "drops")),
+        (lambda: link.rename(tmp_path / "link"), lambda: (tmp_path / "link").rename(link)),
+        (
+            lambda: os.utime(batch / "_SUCCESS", (0, 0)),
+            lambda: os.utime(batch / "_SUCCESS", (written, written)),
+        ),
+        (lambda: shutil.copytree(batch, output.batch(1)), lambda: shutil.rmtree(output.batch(1))),
+        # A batch that is planned may be written again.
+        (lambda: taken.rename(planned), lambda: planned.rename(taken)),
+    ]
+    for change, back in changes:
+        change()
+        assert is_new(Span())
+        back()
+        assert not is_new(Span())
+    batch.with_name(f"{storage.KEPT_SINCE}2026-01-01").touch()
+    assert is_new(Span())
 
 
 def test_since_and_until_limit_the_analysis(spark: SparkSession, tmp_path: Path) -> None:

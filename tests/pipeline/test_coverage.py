@@ -59,6 +59,9 @@ def test_stretches_of_times_and_slots(spark: SparkSession) -> None:
     assert found.places == [0, 1, 1, 2, 3, 4, 5, 6]
     begins = [(slot.slot * 10**10 - ns(0)) // 10**9 for slot in found.whole]
     assert begins == [*range(10, 110, 10), 160, 170, 180]
+    one = coverage.stretches(rows, coverage.coverage(rows)).where("host = 'b'")
+    at = [coverage.stretch_at(str(ns(second))) for second in (9, 10, 11)]
+    assert one.select(*at).collect() == [(0, 1, 2)]
 
 
 def test_capture_beside_a_recorder_is_not_counted(spark: SparkSession) -> None:

@@ -3,8 +3,9 @@
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
-from bccnd.pipeline import coverage, delivery, loss, segments, words
+from bccnd.pipeline import coverage, delivery, latency, loss, segments, words
 from tests.pipeline.rows import at, datagram, frame, mark, ns, recording, sent, traffic
 
 SLOT_NS = 10**10
@@ -14,6 +15,8 @@ BURSTS = (
     "sender string, receiver string, src string, minute timestamp, from_ns bigint, until_ns bigint, "
     "length bigint"
 )
+DELAYS = "sender string, receiver string, hour timestamp, repaired boolean, delay_ns bigint"
+FASTEST = "sender string, receiver string, hour timestamp, there bigint, offset double"
 OFFSETS = "sender string, receiver string, least_ns bigint, most_ns bigint"
 
 
@@ -41,6 +44,11 @@ class Made:
         self.matched = delivery.matched(self.sent, received, receivers, SLOT_NS).persist()
         gaps = loss.gaps(loss.seen(numbers), stretches)
         self.guessed = delivery.by_gaps(gaps, self.sent, owned, stretches, offsets).persist()
+
+    def counts(self) -> DataFrame:
+        sums = ("sent", "lost", "repaired", "rows")
+        by_minute = delivery.by_minute(self.matched, SLOT_NS)
+        return by_minute.groupBy("receiver").agg(*(F.sum(name).alias(name) for name in sums))
 
     def bursts(self) -> DataFrame:
         return delivery.bursts(self.matched, self.sent, SLOT_NS)
@@ -108,6 +116,44 @@ def test_late_messages_are_lost_to_the_subscribers(spark: SparkSession) -> None:
     (row,) = delivery.by_minute(matched(spark, rows), SLOT_NS).collect()
     # 40 and 50 came too late; 80 was not delivered either, and 90 did not come.
     assert (row.sent, row.lost, row.late) == (200, 4, 2)
+
+
+def test_what_was_repaired_was_lost_on_the_way(spark: SparkSession) -> None:
+    rows = [row for host in "abc" for row in recording(host, 0, 100)]
+    rows += [sent("a", 20 + seq / 10, "a/p/1", seq) for seq in range(200)]
+    for seq in range(200):
+        at_once, again = 20 + seq / 10, 20.05 + seq / 10
+        # b loses one in ten, of which one is not kept any more; c has those that came twice.
+        if seq % 10 == 0 and seq != 50:
+            rows.append(datagram("b", again, "a/p/1", seq, verdict="repaired"))
+        elif seq != 50:
+            rows.append(datagram("b", at_once, "a/p/1", seq))
+        rows.append(datagram("c", at_once, "a/p/1", seq))
+        if seq % 10 == 0 and seq != 50:
+            rows.append(datagram("c", again, "a/p/1", seq, verdict="duplicate"))
+        # Nobody records d.
+        if seq % 20 == 0 and seq != 100:
+            rows.append(datagram("b", again, "d/p/1", seq, verdict="repaired"))
+        elif seq != 100:
+            rows.append(datagram("b", at_once, "d/p/1", seq))
+    made = Made(spark, rows)
+    found = {row.receiver: row for row in made.counts().collect()}
+    assert [(row.sent, row.lost, row.repaired, row.rows) for row in (found["b"], found["c"])] == [
+        (200, 1, 19, 180), (200, 0, 0, 200),
+    ]  # fmt: skip
+    guessed = made.guessed.groupBy("sender").sum("sent", "lost", "repaired").collect()
+    # Before 0 and after 180 nothing of d was lost that came.
+    assert [tuple(row) for row in guessed] == [("d", 200, 1, 9)]
+    by_source = delivery.by_source(made.matched, made.guessed, SLOT_NS).where("receiver = 'b'").collect()
+    assert {(row.src, row.sent, row.lost, row.repaired) for row in by_source} == {
+        ("a/p/1", 200, 1, 19), ("d/p/1", 200, 1, 9),
+    }  # fmt: skip
+    minutes = delivery.counted(delivery.by_minute(made.matched, SLOT_NS), made.guessed)
+    empty = latency.latency(frame(spark, [], DELAYS), frame(spark, [], FASTEST))
+    paths = delivery.delivery(minutes, made.bursts(), empty).collect()
+    assert {(row.sender, row.receiver): (row.received, row.lost, row.repaired) for row in paths} == {
+        ("a", "b"): (199, 1, 19), ("a", "c"): (200, 0, 0), ("d", "b"): (199, 1, 9),
+    }  # fmt: skip
 
 
 def test_slot_counts_only_if_the_receiver_recorded_all_of_it(spark: SparkSession) -> None:
@@ -206,6 +252,8 @@ def test_same_numbers_missing_everywhere_are_told_from_others(spark: SparkSessio
     for seq in range(400):
         second = 20 + seq / 10
         rows += [sent("a", second, "a/p/1", seq), sent("b", second, "b/p/1", seq)]
+        if not seq % 20 and seq % 40:  # half of it comes again, to everybody who missed it
+            rows += [datagram(host, second, "a/p/1", seq, verdict="repaired") for host in "bc"]
         # Of a, b and c lack the same; of b, a and c lack others. d hears nothing, and so says nothing.
         rows += [datagram(host, second, "a/p/1", seq) for host in "bc" if seq % 20]
         rows += [
@@ -213,13 +261,13 @@ def test_same_numbers_missing_everywhere_are_told_from_others(spark: SparkSessio
         ]
     made = Made(spark, rows)
     found = {
-        row.sender: (row.lost, row.lost_everywhere)
+        row.sender: (row.lost, row.lost_everywhere, row.missed, row.missed_everywhere)
         for row in delivery.senders(made.matched, SLOT_NS).collect()
     }
-    assert found == {"a": (40, 40), "b": (40, 0)}
+    assert found == {"a": (20, 20, 40, 40), "b": (40, 0, 40, 0)}
     by_source = delivery.by_source(made.matched, made.guessed, SLOT_NS).collect()
     assert {(row.src, row.receiver, row.sent, row.lost) for row in by_source if row.receiver == "c"} == {
-        ("a/p/1", "c", 400, 20), ("b/p/1", "c", 400, 20),
+        ("a/p/1", "c", 400, 10), ("b/p/1", "c", 400, 20),
     }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from bccnd.pipeline import channels, digests, latency, liveness, rejected, segments, storage, words
+from bccnd.pipeline import digests, storage, words
 from bccnd.pipeline.analyse import Span, analyse
 from bccnd.pipeline.digests import Digests
 from bccnd.pipeline.ingest import ingest
@@ -18,7 +18,8 @@ from bccnd.pipeline.layout import TABLES, Output
 from bccnd.pipeline.progress import Progress
 from bccnd.pipeline.storage import Batch
 from tests.pipeline import network
-from tests.pipeline.rows import datagram, frame, recording, sent, traffic
+from tests.pipeline.digested import ROWS, counted, used
+from tests.pipeline.rows import traffic
 
 PLAN = network.Plan(
     hosts=3, sources=1, messages=400, seconds=200, burst=0.01, duplicate=0.02, reorder=0.02, restarts=True,
@@ -57,10 +58,6 @@ class Network:
     def tables(self) -> dict[str, "Counter[Any]"]:
         self.analyse()
         return {name: counted(self.table(name)) for name in TABLES}
-
-
-def counted(rows: DataFrame) -> "Counter[Any]":
-    return Counter(str(row) for row in rows.select(*sorted(rows.columns)).collect())
 
 
 def test_tables_are_the_same_in_several_increments(
@@ -155,36 +152,6 @@ def test_what_is_too_old_does_not_count(
     assert words.rows(digests.kept(spark, made.output).words) > 0
     Path(made.output.traffic, f"{storage.KEPT_SINCE}2026-02-01").touch()
     assert words.rows(digests.kept(spark, made.output).words) == 0
-
-
-ROWS = [
-    *recording("a", 0, 90), *recording("b", 0, 50), *recording("b", 50, 90),
-    *(sent("a", 1 + seq / 10, "a/p/1", seq) for seq in range(300)),
-    *(datagram("b", 1 + seq / 10, "a/p/1", seq) for seq in range(0, 300, 7)),
-    *(datagram("b", 9 + seq / 10, "a/p/1", seq, verdict="late") for seq in (3, 4)),
-    *(datagram("b", 9.5 + seq / 10, "a/p/1", seq, verdict="duplicate") for seq in (0, 7)),
-    *(datagram("b", 5 + at, "x/p/1", at, channel="only/seen") for at in range(9)),
-    *(datagram("b", 5 + at, "a/p/1", 1000 + at, channel="heartbeat/a/p/1", payload=b"leaving") for at in (0, 5)),
-    *(datagram("b", 20 + at, None, None, verdict="hmac", channel=f"c/{at}") for at in range(3)),
-    datagram("a", 6, "a/p/1", 4, direction="echo", verdict="own"),
-    datagram("a", 7, "a/p/1", None, direction="local", channel="local/work"),
-]  # fmt: skip
-
-
-def used(spark: SparkSession, found: Digests, rows: DataFrame) -> dict[str, "Counter[Any]"]:
-    """All that the tables take of digests."""
-    best = channels.witnesses(found.heard)
-    known = frame(spark, [], "address string, known string")
-    made = {
-        "marks": found.marks,
-        "words": words.of(found.words, 10**10),
-        "heard": segments.heard(found.heard),
-        "sizes": channels.sizes(best, found.sizes, rows),
-        "beats": liveness.beats(found.beats),
-        "rejected": rejected.rejected(found.rejected, known),
-        "sample": latency.sample(found.sample, 0),
-    }
-    return {name: counted(each) for name, each in made.items()}
 
 
 def test_digests_of_parts_are_those_of_the_whole(spark: SparkSession) -> None:

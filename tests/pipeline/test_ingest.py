@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from bccnd.errors import ConfigError, RefusedError
-from bccnd.pipeline import ingest, storage
+from bccnd.pipeline import ingest, storage, takeover
 from bccnd.pipeline.layout import REJECTED_FILES, Output
 from bccnd.pipeline.source import inputs
 from bccnd.recorder.files import Limits
@@ -191,6 +191,7 @@ def test_a_file_that_may_not_be_read_ends_it_and_comes_later(
         def refuse(*_: object) -> DataFrame:
             raise PySparkException(said)
 
+        patched.setattr(takeover, "taken_over", lambda *_: None)
         patched.setattr(ingest, "recorded", refuse)
         with pytest.raises(
             RefusedError, match=r"1-00000000.parquet: permission denied; nothing is set aside"
@@ -259,8 +260,9 @@ def test_a_checkpoint_older_than_the_traffic_is_an_error(spark: SparkSession, tm
 # A process that ingests two files a batch, and at the given place waits to be killed.
 CHILD = """
 import pathlib, sys, time
-from bccnd.pipeline import ingest, session
+from bccnd.pipeline import ingest, session, takeover
 from bccnd.pipeline.layout import Output
+takeover.BYTES = 0
 root, place = pathlib.Path(sys.argv[1]), sys.argv[2]
 ingest.FILES_PER_BATCH = 2
 write = ingest._write
@@ -270,11 +272,11 @@ def here(name, number):
         (root / "here").touch()
         time.sleep(600)
 
-def slow_write(rows, path):
-    number = path.rpartition("=")[2]
+def slow_write(*arguments):
+    number = arguments[-1].rpartition("=")[2]
     if place == f"while writing {number}":
         (root / "here").touch()
-    written = write(rows, path)
+    written = write(*arguments)
     here("after writing", number)
     return written
 

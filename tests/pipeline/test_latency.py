@@ -47,6 +47,29 @@ def test_clock_offset_needs_messages_in_both_directions(spark: SparkSession) -> 
     assert (alone.latency_p50_us, alone.latency_max_us) == pytest.approx((2000, 4000))
 
 
+def test_what_came_by_repair_is_told_from_what_came_directly(spark: SparkSession) -> None:
+    # Of ten messages one was repaired, and two waited for it.
+    taken = {7: 0.030, 8: 0.028, 9: 0.026}
+    rows = [sent("a", 10 + seq / 1000, "a/p/1", seq) for seq in range(10)]
+    rows += [
+        datagram(
+            *("b", 10 + seq / 1000 + taken.get(seq, 0.002), "a/p/1", seq), verdict="repaired" if seq == 7 else "ok"
+        )
+        for seq in range(10)
+    ]  # fmt: skip
+    rows += [sent("b", 11, "b/p/1", 1), datagram("a", 11.002, "b/p/1", 1)]
+    all_rows = traffic(spark, rows)
+    owned = delivery.owners(delivery.present(words.of(words.digest(all_rows), 10**10)))
+    delayed = latency.delays(latency.digest(all_rows), owned).persist()
+    found = {row.receiver: row for row in latency.latency(delayed, latency.fastest(delayed)).collect()}
+    there, back = found["b"], found["a"]
+    assert (there.repaired_p50_us, there.repaired_p99_us) == pytest.approx((30_000, 30_000))
+    assert (there.direct_p50_us, there.direct_p99_us) == pytest.approx((2000, 28_000))
+    assert (there.latency_p50_us, there.latency_p99_us) == pytest.approx((2000, 30_000))
+    # Nothing was repaired: nothing is known.
+    assert (back.repaired_p50_us, back.repaired_p99_us) == (None, None)
+
+
 def test_sample_has_the_same_words_on_all_hosts(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latency, "SAMPLED_ROWS", 1000)
     rows = [

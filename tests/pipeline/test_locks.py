@@ -22,6 +22,10 @@ with locks.held(pathlib.Path(sys.argv[1]), *sys.argv[2:]):
 """
 
 
+def fail(line: str) -> None:
+    raise AssertionError(line)
+
+
 def test_the_second_learns_the_pid_of_the_first(tmp_path: Path) -> None:
     output = tmp_path / "out"
     with subprocess.Popen(
@@ -51,9 +55,9 @@ def test_other_work_goes_on_and_a_lock_can_be_taken_again(tmp_path: Path) -> Non
 
 
 def test_nobody_removes_while_somebody_reads(tmp_path: Path) -> None:
-    with locks.reading(tmp_path), locks.removing(tmp_path) as alone:
+    with locks.reading(tmp_path, fail), locks.removing(tmp_path) as alone:
         assert not alone
-        with locks.reading(tmp_path), held(tmp_path, ANALYSE):
+        with locks.reading(tmp_path, fail), held(tmp_path, ANALYSE):
             pass  # it keeps out nobody
     with locks.removing(tmp_path) as alone:
         assert alone
@@ -66,7 +70,7 @@ def test_who_reads_waits_while_somebody_removes(tmp_path: Path) -> None:
 
     def read() -> None:
         begun.set()
-        with locks.reading(tmp_path):
+        with locks.reading(tmp_path, [].append):
             done.append("read")
 
     reader = threading.Thread(target=read)
@@ -79,12 +83,43 @@ def test_who_reads_waits_while_somebody_removes(tmp_path: Path) -> None:
     assert done == ["removed", "read"]
 
 
+REMOVER = """
+import os, pathlib, signal, sys
+from bccnd.pipeline import locks
+with locks.removing(pathlib.Path(sys.argv[1])) as alone:
+    assert alone
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_who_waits_for_a_stopped_removal_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "SILENT_SECONDS", 0.0)
+    with subprocess.Popen([sys.executable, "-c", REMOVER, str(tmp_path)]) as remover:
+        try:
+            os.waitpid(remover.pid, os.WUNTRACED)
+            said = list[str]()
+
+            def say(line: str) -> None:
+                said.append(line)
+                remover.kill()  # and so the reader goes on
+
+            with locks.reading(tmp_path, say):
+                pass
+        finally:
+            remover.kill()
+    (line,) = said
+    assert line.startswith(
+        f"{tmp_path}: waiting, as bccnd-pipeline, pid {remover.pid}, removes old files there; "
+    )
+    assert f"it is stopped: kill -CONT {remover.pid} lets it go on, kill -KILL {remover.pid} ends it" in line
+
+
 @pytest.mark.needs("root")
 def test_a_lock_that_root_makes_is_the_owners(tmp_path: Path) -> None:
     os.chown(tmp_path, 65534, 65534)
     (tmp_path / "another").touch()
     (tmp_path / ".analyse.lock").symlink_to("another")
-    with held(tmp_path, INGEST), locks.reading(tmp_path):
+    with held(tmp_path, INGEST), locks.reading(tmp_path, fail):
         pass
     with pytest.raises(RefusedError, match=r"analyse\.lock"), held(tmp_path, ANALYSE):
         pass

@@ -32,14 +32,35 @@ def test_counts_of_a_source_by_hour(spark: SparkSession) -> None:
     ]
     seen, gaps = analysed(spark, rows)
     expected = [
-        ("c", "a/p/1", at(0), 5, 2 + 135, 2, 1, 0),
-        ("c", "a/p/1", at(3600), 4, 0, 0, 0, 0),
-        ("c", "b/p/1", at(0), 2, 2, 0, 0, 0),
+        ("c", "a/p/1", at(0), 5, 2 + 135, 2, 1, 0, 0, 0),
+        ("c", "a/p/1", at(3600), 4, 0, 0, 0, 0, 0, 0),
+        ("c", "b/p/1", at(0), 2, 2, 0, 0, 0, 0, 0),
     ]
-    found = loss.sources(seen, gaps)
+    found = loss.sources(seen, gaps, words.resent(seen))
     # 203 and 204 fall into the word of 200, and into the time of its first.
-    expected[0] = ("c", "a/p/1", at(0), 5, 2 + 135 + 2, 2, 1, 0)
+    expected[0] = ("c", "a/p/1", at(0), 5, 2 + 135 + 2, 2, 1, 0, 0, 0)
     assertDataFrameEqual(found, table(spark, "sources", expected), ignoreNullable=True)
+
+
+def test_what_was_sent_again_for_others_is_no_duplicate(spark: SparkSession) -> None:
+    rows = [*recording("b", 0, 100), *recording("c", 0, 100)]
+    for seq in range(1000, 1200):
+        if seq % 10 == 0:
+            rows.append(datagram("c", 20 + seq / 100, "a/p/1", seq, verdict="repaired"))
+            rows.append(datagram("b", 20 + seq / 100 + 0.02, "a/p/1", seq, verdict="duplicate"))
+        else:
+            rows.append(datagram("c", 20 + seq / 100, "a/p/1", seq))
+        rows.append(datagram("b", 20 + seq / 100, "a/p/1", seq))
+    # Of these three one was sent again: a word does not tell which.
+    rows += [datagram("b", 40, "a/p/1", seq, verdict="duplicate") for seq in (1301, 1302)]
+    rows += [datagram("b", 39, "a/p/1", seq) for seq in (1300, 1301, 1302)]
+    rows += [datagram("b", 40, "a/p/1", 1300, verdict="duplicate")]
+    rows += [datagram("c", 39, "a/p/1", 1300, verdict="repaired")]
+    seen = loss.seen(words.of(words.digest(traffic(spark, rows)), 10**10))
+    gaps = loss.gaps(seen, coverage.stretches(traffic(spark, rows), coverage.coverage(traffic(spark, rows))))
+    found = {row.receiver: row for row in loss.sources(seen, gaps, words.resent(seen)).collect()}
+    assert (found["b"].repaired, found["b"].duplicates, found["b"].resent) == (0, 2, 21)
+    assert (found["c"].repaired, found["c"].duplicates, found["c"].resent) == (21, 0, 0)
 
 
 def test_numbers_missing_in_a_hole_are_not_lost(spark: SparkSession) -> None:

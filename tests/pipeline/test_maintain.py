@@ -80,7 +80,7 @@ def test_small_files_are_merged_and_every_row_stays(spark: SparkSession, tmp_pat
     ]
     assert counted(spark, output) == before
     age(output)
-    with locks.reading(Path(output.root)):
+    with locks.reading(Path(output.root), [].append):
         assert maintained(spark, output) == [DISTURBS]
     assert maintained(spark, output) == ["maintain: removed 6 batches that were merged"]
     assert (files(output), names(output)) == (2, ["batch=0-5"])
@@ -228,7 +228,7 @@ def test_nothing_more_is_removed_once_somebody_reads(spark: SparkSession, tmp_pa
         def and_then_somebody_reads() -> Iterator[bool]:
             with locks.removing(Path(output.root)) as alone:
                 yield alone
-            readers.enter_context(locks.reading(Path(output.root)))
+            readers.enter_context(locks.reading(Path(output.root), [].append))
 
         maintain.maintain(spark, output, None, said.append, alone=and_then_somebody_reads)
         assert said == ["maintain: removed 1 batches that were merged", DISTURBS]

@@ -20,6 +20,8 @@ def test_reordering_is_seen_within_two_slots(spark: SparkSession) -> None:
         datagram("c", 11, "b/p/1", 5000),
         datagram("c", 12, "b/p/1", 1),  # restarted
         datagram("c", 12, "?", 1),
+        datagram("c", 12, "b/bccnd/7/repair", 9),
+        datagram("c", 13, "b/bccnd/7/repair", 8),
     ]
     found = reordering.reordering(traffic(spark, rows), 5 * 10**9)
     expected = [("c", "a/p/1", moment(0), 3, 2, 93)]

@@ -53,8 +53,11 @@ def test_heap_of_a_local_master_can_be_set() -> None:
 
 def test_jvm_suits_how_much_there_is_to_read() -> None:
     options = "spark.driver.extraJavaOptions"
-    small, large = (session.sized(size, {}) for size in (session.SMALL - 1, session.SMALL))
+    small, middle, large = (
+        session.sized(size, {}) for size in (session.SMALL - 1, session.SMALL, session.MIDDLE)
+    )
     assert small == {options: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.driver.memory": "1g"}
+    assert middle == {options: "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"}
     assert large == {options: session.LARGE_JVM}
     assert large[options].startswith("-XX:+UseParallelGC -XX:Tier4")
     assert session.sized(None, {}) == {}

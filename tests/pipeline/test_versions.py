@@ -21,7 +21,7 @@ def made(spark: SparkSession, root: Path, said: str) -> None:
     version = versions.begin(spark, output)
     for name in NAMES:
         storage.write_text(spark, f"{version}/{name}", said)
-    versions.publish(spark, output, version)
+    versions.publish(spark, output, version, "")
 
 
 def kept(root: Path) -> list[str]:
@@ -133,7 +133,7 @@ def test_a_kill_leaves_whole_tables_and_the_next_run_mends(
     for each in NAMES:
         storage.write_text(spark, f"{version}/{each}", "new")
     with killed_at(monkeypatch, place, name):
-        versions.publish(spark, output, version)
+        versions.publish(spark, output, version, "")
     assert {(tmp_path / "tables" / each).read_text() for each in NAMES} == {left}
     with versions.reading(spark, output) as found:
         assert {(Path(found) / each).read_text() for each in NAMES} <= {left, "new"}
@@ -179,7 +179,7 @@ def test_tables_of_a_user_are_not_replaced(kind: str, spark: SparkSession, tmp_p
     (tmp_path / "aside").rename(tables)  # it comes back meanwhile
     before = tables.lstat().st_ino
     with pytest.raises(ConfigError, match="is not of bccnd-pipeline"):
-        versions.publish(spark, output, version)
+        versions.publish(spark, output, version, "")
     assert tables.lstat().st_ino == before
     assert (tmp_path / "dear" / "losses").read_text() == "dear"
 

@@ -19,8 +19,10 @@ def test_numbers_become_words_by_slot_and_direction(spark: SparkSession) -> None
         datagram("c", 3, "a/p/1", 64),
         datagram("c", 4, "a/p/1", 64, verdict="duplicate"),
         datagram("c", 61, "a/p/1", 65),
+        datagram("c", 62, "a/p/1", 66, verdict="repaired"),
         sent("c", 5, "c/p/1", 2**64 - 1),
         datagram("c", 6, "?", 7),
+        datagram("c", 6, "a/bccnd/7/repair", 7),
         datagram("c", 6, None, None, verdict="magic"),
         datagram("c", 6, "a/p/1", 9, verdict="hmac"),
         datagram("c", 6, "c/p/1", 9, direction="local"),
@@ -28,10 +30,10 @@ def test_numbers_become_words_by_slot_and_direction(spark: SparkSession) -> None
     ]
     minute = ns(0) // words.SEEN_NS
     expected = [
-        ("c", "in", "a/p/1", 0, minute, 1, LEAST, 2, 1, ns(1), ns(2)),
-        ("c", "in", "a/p/1", 1, minute, 1, 1, 2, 0, ns(3), ns(4)),
-        ("c", "in", "a/p/1", 1, minute + 1, 2, 0, 1, 0, ns(61), ns(61)),
-        ("c", "out", "c/p/1", 2**58 - 1, ns(0) // SLOT_NS, LEAST, 0, 1, 0, ns(5), ns(5)),
+        ("c", "in", "a/p/1", 0, minute, 1, LEAST, 0, 2, 1, ns(1), ns(2)),
+        ("c", "in", "a/p/1", 1, minute, 1, 1, 0, 2, 0, ns(3), ns(4)),
+        ("c", "in", "a/p/1", 1, minute + 1, 6, 0, 4, 2, 0, ns(61), ns(62)),
+        ("c", "out", "c/p/1", 2**58 - 1, ns(0) // SLOT_NS, LEAST, 0, 0, 1, 0, ns(5), ns(5)),
     ]
     found = words.of(words.digest(traffic(spark, rows)), SLOT_NS)
     assertDataFrameEqual(found, spark.createDataFrame(expected, found.schema))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from bccnd.pipeline.report.rows import Bin, Block, Pair, Recorder, Silence
+from bccnd.pipeline.report.rows import Bin, Block, Pair, Recorder, Silence, share
 from bccnd.pipeline.report.scales import Linear, Log, Tick, TimeAxis, log_limits, loss_class, nice_ceiling
 from bccnd.pipeline.report.wording import (
     Clock,
@@ -69,8 +69,10 @@ class HeatMap(NamedTuple):
     numbers: bool
 
 
-def heat_map(pairs: Iterable[Pair], senders: Sequence[str], receivers: Sequence[str]) -> HeatMap:
-    """A row for each sender, a column for each receiver."""
+def heat_map(
+    pairs: Iterable[Pair], senders: Sequence[str], receivers: Sequence[str], where: str = ""
+) -> HeatMap:
+    """A row for each sender, a column for each receiver. ``where`` they lost, for the tips."""
     found = {(pair.sender, pair.receiver): pair for pair in pairs}
     count = max(len(senders), len(receivers))
     numbers = count <= FEW_HOSTS
@@ -87,6 +89,7 @@ def heat_map(pairs: Iterable[Pair], senders: Sequence[str], receivers: Sequence[
             (sender, receiver),
             found.get((sender, receiver)),
             number if numbers else None,
+            where,
         )
         for y, sender in enumerate(senders)
         for x, receiver in enumerate(receivers)
@@ -107,8 +110,9 @@ def has_room(receivers: int) -> bool:
 
 
 def _field(
-    x: float, y: float, hosts: tuple[str, str], pair: Pair | None, number: Callable[[float], str] | None
-) -> Field:
+    x: float, y: float, hosts: tuple[str, str], pair: Pair | None, number: Callable[[float], str] | None,
+    where: str,
+) -> Field:  # fmt: skip
     sender, receiver = hosts
     name = f"{shown(sender)} to {shown(receiver)}"
     if sender == receiver:
@@ -116,7 +120,10 @@ def _field(
     if pair is None or not pair.sent:
         return Field(x, y, -1, "?" if number else "", f"{name}: unknown")
     least = pair.basis != "record" and pair.lost > 0
-    tip = f"{name}: {'at least ' * least}{percent(pair.loss)} lost, {pair.lost:,} of {counted(pair.sent, 'message')}"
+    lost = f"{'at least ' * least}{percent(pair.loss)} lost{where}"
+    tip = f"{name}: {lost}, {pair.lost:,} of {counted(pair.sent, 'message')}"
+    if pair.repaired:
+        tip += f"; on the way {percent(share(pair.missed, pair.sent))}"
     return Field(x, y, loss_class(pair.loss), "≥" * least + number(pair.loss) if number else "", tip)
 
 

@@ -28,9 +28,12 @@ from bccnd.pipeline.layout import REJECTED_FILES, TABLES
 
 # Tables that are summed over the hours: by what, and what of them.
 SUMMED = {
-    "losses": (("sender", "receiver", "src"), ("sent", "lost")),
-    "sources": (("receiver", "src"), ("received", "lost", "duplicates", "late", "restarts")),
-    "senders": (("sender",), ("lost", "lost_everywhere")),
+    "losses": (("sender", "receiver", "src"), ("sent", "lost", "repaired")),
+    "sources": (
+        ("receiver", "src"),
+        ("received", "lost", "duplicates", "late", "restarts", "repaired", "resent"),
+    ),
+    "senders": (("sender",), ("lost", "lost_everywhere", "missed", "missed_everywhere")),
 }
 # Tables whose rows are looked up by these columns.
 LOOKED_UP = {"sources": ("receiver", "src")}

@@ -8,6 +8,7 @@ Rules
 # ruff: noqa: S608 - queries of constants
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ from bccnd.pipeline.report.rows import (
     Late,
     OffClock,
     OtherKey,
+    Totals,
     Unheard,
 )
 
@@ -33,6 +35,18 @@ KEYS = 1000
 # A source carries the loss of its host with so many messages, this share of all lost and at most that of all sent.
 CULPRIT_LOST, CULPRIT_SHARE, CULPRIT_SENT = 10, 0.8, 0.5
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+# The pairs that no host of ``_roles`` explains.
+_UNEXPLAINED = """not (receiver in (select value from json_each(:receivers))
+    or sender in (select value from json_each(:senders)))"""
+
+
+def _roles(hosts: Sequence[HostLoss]) -> dict[str, str]:
+    return {
+        f"{role}s": json.dumps([row.host for row in hosts if row.role == role])
+        for role in ("sender", "receiver")
+    }
 
 
 def moment(microseconds: int) -> datetime:
@@ -55,7 +69,15 @@ class Evidence:
                       sum(latency_p50_us * weight) / nullif(sum(weight), 0) as p50,
                       sum(latency_p90_us * weight) / nullif(sum(weight), 0) as p90,
                       sum(latency_p99_us * weight) / nullif(sum(weight), 0) as p99,
-                      max(latency_max_us) as top
+                      max(latency_max_us) as top, sum(coalesce(repaired, 0)) as repaired,
+                      sum(direct_p50_us * weight) / nullif(sum(weight * (direct_p50_us is not null)), 0)
+                        as direct_p50,
+                      sum(direct_p99_us * weight) / nullif(sum(weight * (direct_p99_us is not null)), 0)
+                        as direct_p99,
+                      sum(repaired_p50_us * repaired) / nullif(sum(repaired * (repaired_p50_us is not null)), 0)
+                        as repaired_p50,
+                      sum(repaired_p99_us * repaired) / nullif(sum(repaired * (repaired_p99_us is not null)), 0)
+                        as repaired_p99
                from timed group by sender, receiver""",
         )
 
@@ -65,37 +87,59 @@ class Evidence:
     def _rows(self, query: str, **values: object) -> list[Any]:
         return self._tables.rows(query, **values)
 
-    def host_losses(self) -> list[HostLoss]:
+    def host_losses(self, explained: Sequence[HostLoss] = ()) -> list[HostLoss]:
+        """What was lost at hosts in the end, but for the pairs that ``explained`` hosts explain in their roles."""
+        return self._host_losses("lost as lost, 0 as repaired", "lost", explained)
+
+    def host_misses(self, explained: Sequence[HostLoss] = ()) -> list[HostLoss]:
+        """The same of what was lost on the way."""
+        return self._host_losses("lost + repaired as lost, repaired", "missed", explained)
+
+    def left(self, explained: Sequence[HostLoss] = ()) -> Totals:
+        """What was sent, lost and repaired between the pairs that ``explained`` hosts do not explain."""
+        (row,) = self._rows(
+            f"""select coalesce(sum(sent), 0) as sent, coalesce(sum(lost), 0) as lost,
+                       coalesce(sum(repaired), 0) as repaired from pairs where {_UNEXPLAINED}""",
+            **_roles(explained),
+        )
+        return Totals(sent=row.sent, lost=row.lost, repaired=row.repaired)
+
+    def _host_losses(self, what: str, counted: str, explained: Sequence[HostLoss]) -> list[HostLoss]:
+        """``counted`` is how table ``senders`` calls ``what`` was lost."""
         rows = self._rows(
-            """with by_host as (
+            f"""with pairs_lost as (select sender, receiver, sent, {what} from pairs where {_UNEXPLAINED}),
+               by_host as (
                  select receiver as host, 'receiver' as role, count(*) as partners,
-                        count(*) filter (where lost > 0) as lossy, sum(sent) as sent, sum(lost) as lost
-                 from pairs group by receiver
+                        count(*) filter (where lost > 0) as lossy, sum(sent) as sent, sum(lost) as lost,
+                        sum(repaired) as repaired
+                 from pairs_lost group by receiver
                  union all
-                 select sender, 'sender', count(*), count(*) filter (where lost > 0), sum(sent), sum(lost)
-                   from pairs group by sender),
+                 select sender, 'sender', count(*), count(*) filter (where lost > 0), sum(sent), sum(lost),
+                        sum(repaired)
+                   from pairs_lost group by sender),
                worst as (select * from by_host where lost > 0 order by lost desc, host, role limit :limit),
                within as (
                  select receiver as host, 'receiver' as role, min(`from`) as start, max(until) as finish
-                   from {episodes} group by receiver
+                   from {{episodes}} group by receiver
                  union all
-                 select sender, 'sender', min(`from`), max(until) from {episodes} group by sender),
+                 select sender, 'sender', min(`from`), max(until) from {{episodes}} group by sender),
                everywhere as (
-                 select sender, 1.0 * lost_everywhere / lost as common from {senders} where lost > 0),
+                 select sender, 1.0 * {counted}_everywhere / {counted} as common from {{senders}}
+                 where {counted} > 0),
                evidence as (
                  select sender as host, 'sender' as role, common from everywhere
                  union all
                  select receiver, 'receiver', sum(lost * common) / nullif(sum(lost), 0)
-                   from pairs join everywhere using (sender) where lost > 0 group by receiver)
+                   from pairs_lost join everywhere using (sender) where lost > 0 group by receiver)
                select worst.*, start, finish, common
                from worst left join within using (host, role) left join evidence using (host, role)
                order by lost desc, host, role""",
-            limit=HOST_LOSSES,
+            limit=HOST_LOSSES, **_roles(explained),
         )  # fmt: skip
         return [
             HostLoss(
                 row.host, row.role, row.partners, row.lossy, row.sent, row.lost,
-                row.start and moment(row.start), row.finish and moment(row.finish), row.common,
+                row.start and moment(row.start), row.finish and moment(row.finish), row.common, row.repaired,
             )
             for row in rows
         ]  # fmt: skip
@@ -203,11 +247,13 @@ class Evidence:
         rows = self._rows(
             """with by_host as (
                  select receiver, max_by(sender, late) as sender, count(*) filter (where late > 0) as senders,
-                        sum(sent) filter (where late > 0) as sent, sum(late) as late
+                        sum(sent) filter (where late > 0) as sent, sum(late) as late,
+                        sum(repaired) filter (where late > 0) as repaired
                  from pairs group by receiver having sum(late) > 0),
                known as (select receiver, sum(late) as known from {sources} group by receiver),
                behind as (select receiver, max(distance_max) as behind from {reordering} group by receiver)
-               select by_host.*, coalesce(behind, 1) as behind, late > coalesce(known, 0) as further
+               select by_host.receiver, by_host.sender, senders, sent, late, coalesce(behind, 1) as behind,
+                      late > coalesce(known, 0) as further, repaired
                from by_host left join known using (receiver) left join behind using (receiver)
                order by late desc, receiver limit :limit""",
             limit=HOST_LOSSES,

@@ -6,7 +6,7 @@ Rules
 - What one fault explains is no finding of another.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from bccnd.pipeline.report.findings import SENTENCES, Finding, Level, all_of, loss_level, worst
 from bccnd.pipeline.report.rows import (
@@ -54,6 +54,23 @@ def causes(hosts: Iterable[HostLoss], totals: Totals) -> list[HostLoss]:
         ):
             found.append(host)
     return found[:SENTENCES]
+
+
+def one_by_one(
+    ask: Callable[[Sequence[HostLoss]], list[HostLoss]], left: Callable[[Sequence[HostLoss]], Totals]
+) -> list[HostLoss]:
+    """The ``causes``, each by what those before it leave unexplained: else a receiver that loses much of every sender
+    makes causes of these. ``ask`` and ``left`` tell of the pairs that such hosts do not explain.
+    """
+    found, partners = list[HostLoss](), dict[tuple[str, str], int]()
+    while len(found) < SENTENCES:
+        hosts = ask(found)
+        partners = partners or {(row.host, row.role): row.partners for row in hosts}
+        largest = causes(hosts, left(found))[:1]
+        if not largest:
+            break
+        found += [row._replace(partners=partners.get((row.host, row.role), row.partners)) for row in largest]
+    return found
 
 
 def widespread(hosts: Iterable[HostLoss], clock: Clock) -> list[Finding]:
@@ -234,6 +251,11 @@ def late(rows: Sequence[Late]) -> list[Finding]:
         if row.further:
             behind = f"some of them more than {WINDOW} numbers behind later ones"
             remedy = f"dedup.reorder = {MOST_REORDER} at {host} delivers those that come no later than that"
+        if row.repaired:
+            remedy = (
+                "they had been lost, and came when it had given up waiting for them. Look at its link, or raise "
+                f"repair.hold_seconds at {host}"
+            )
         text = f"The daemon of {host} dropped {counted(row.late, 'message')} of {of} as late, {behind}: {remedy}."
         found.append(
             Finding(

@@ -90,10 +90,15 @@ def overall(totals: Totals, recorded: bool) -> list[Finding]:
         )
         return [Finding(Level.UNKNOWN, text)]
     if not totals.lost:
-        text = f"Nothing was lost: {all_of(totals.sent, 'message')} between {counted(totals.hosts, 'host')} arrived."
+        again = f", {totals.repaired:,} of them by repair" if totals.repaired else ""
+        text = (
+            f"Nothing was lost{' in the end' if again else ''}: {all_of(totals.sent, 'message')} between "
+            f"{counted(totals.hosts, 'host')} arrived{again}."
+        )
         return [Finding(Level.GOOD, text)]
     text = (
-        f"{percent(totals.loss).capitalize()} of all messages between hosts were lost: {totals.lost:,} of "
+        f"{percent(totals.loss).capitalize()} of all messages between hosts were lost"
+        f"{' in the end' if totals.repaired else ''}: {totals.lost:,} of "
         f"{totals.sent:,}, between {totals.lossy_pairs:,} of {counted(totals.pairs, 'pair')} of hosts."
     )
     return [Finding(loss_level(totals.loss), text)]

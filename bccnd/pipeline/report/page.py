@@ -8,7 +8,7 @@ Rules
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from importlib import resources
@@ -18,9 +18,9 @@ from typing import IO, Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 import bccnd
-from bccnd.pipeline.report import faults, findings, sections
+from bccnd.pipeline.report import faults, findings, repair, sections
 from bccnd.pipeline.report.queries import MATRIX_HOSTS, Summaries, block_hosts
-from bccnd.pipeline.report.rows import Pair, Totals
+from bccnd.pipeline.report.rows import HostLoss, Pair, Totals
 from bccnd.pipeline.report.said import LEVELS, Said
 from bccnd.pipeline.report.scales import LOSS_LABELS, bin_minutes
 from bccnd.pipeline.report.sections import Period, Table, Values
@@ -33,9 +33,9 @@ KEYS = {Verdict.HMAC, Verdict.UNAUTHENTICATED}
 # Steps of time in a chart, of four pixels on a screen.
 BINS = 240
 SECTIONS = {
-    "findings": "Findings", "matrix": "Delivery matrix", "loss": "Loss over time", "latency": "Latency",
-    "channels": "Channels", "silences": "Silences", "rejected": "Rejected", "reordering": "Reordering",
-    "copies": "Copies", "coverage": "Coverage", "sources": "Sources",
+    "findings": "Findings", "matrix": "Delivery matrix", "loss": "Loss over time", "repair": "Repair",
+    "latency": "Latency", "channels": "Channels", "silences": "Silences", "rejected": "Rejected",
+    "reordering": "Reordering", "copies": "Copies", "coverage": "Coverage", "sources": "Sources",
 }  # fmt: skip
 
 
@@ -125,16 +125,21 @@ def context(ask: Summaries, title: str) -> dict[str, Any]:
     (channels, channel_count, messages, volume), (sources, source_count) = ask.channels(), ask.sources()
     (reorderings, reordering_count), (copies, copied, copy_count) = ask.reorderings(), ask.copies()
     set_aside, set_aside_count = ask.set_aside()
-    causes = [row for row in faults.causes(ask.host_losses(), totals) if row.host not in apart]
+    repaired, repaired_count, all_repaired = ask.repaired_pairs()
+    misses = _mended(ask, apart) if totals.repaired else []
+    drops = ask.drops()
+    causes = [row for row in faults.one_by_one(ask.host_losses, ask.left) if row.host not in apart]
+    lasting = [row for row in causes if not repair.explains(row, misses)]
     # By kind, which is for programs: bccnd/pipeline/README.md, "Monitoring".
     said = {
         "key": faults.keys(keys, totals.hosts),
         "cut-off": faults.cut_off(cut_off, unheard, odd),
         "placeless": faults.placeless(ask.placeless()),
         "overall": findings.overall(totals, bool(recorders)),
-        "loss-at-host": faults.widespread(causes, clock),
-        "loss": findings.episodes(*ask.episodes(causes, apart), clock),
-        "dropped": faults.drops(ask.drops()),
+        "loss-at-host": faults.widespread(lasting, clock),
+        "loss": findings.episodes(*ask.episodes([*causes, *misses], apart), clock),
+        "dropped": faults.drops(drops),
+        "repair": repair.findings(all_repaired, misses, *ask.mended(misses, apart), drops),
         "loss-of-source": faults.culprits(ask.culprits() if totals.lost else []),
         "late": faults.late(ask.late() if totals.late else []),
         "clock": faults.clocks(ask.clocks(), totals.hosts),
@@ -158,6 +163,7 @@ def context(ask: Summaries, title: str) -> dict[str, Any]:
         "figures": sections.figures(totals, recorder_count, (channel_count, messages, volume), silences, reasons),
         "matrix": _matrix(ask, totals),
         "loss": _loss(ask, period, worst, totals),
+        "repair": _repair(ask, repaired, repaired_count, all_repaired, totals),
         "latency": sections.latencies(slowest, totals.measured),
         "channels": sections.busiest(channels, channel_count, messages),
         "silences": sections.silent(silences, silence_count, period, clock),
@@ -179,6 +185,14 @@ def context(ask: Summaries, title: str) -> dict[str, Any]:
     return values
 
 
+def _mended(ask: Summaries, apart: Sequence[str]) -> list[HostLoss]:
+    def left(explained: Sequence[HostLoss]) -> Totals:
+        totals = ask.left(explained)
+        return totals._replace(lost=totals.missed)
+
+    return [row for row in repair.mended(faults.one_by_one(ask.host_misses, left)) if row.host not in apart]
+
+
 def _ids(values: Any) -> set[str]:
     """The anchors of all rows on the page."""
     if isinstance(values, Table):
@@ -190,6 +204,13 @@ def _matrix(ask: Summaries, totals: Totals) -> Values | None:
     hosts = ask.matrix_hosts(totals.hosts)
     blocks = ask.thumbnail(totals.hosts) if totals.hosts > MATRIX_HOSTS else None
     return sections.matrix(ask.matrix(*hosts), hosts, totals, blocks, block_hosts(totals.hosts))
+
+
+def _repair(ask: Summaries, rows: list[Pair], count: int, whole: Pair, totals: Totals) -> Values | None:
+    if not rows:
+        return None
+    hosts = ask.matrix_hosts(totals.hosts, "lost + repaired")
+    return repair.section(rows, count, whole, ask.matrix(*hosts), hosts, totals.hosts)
 
 
 def _loss(ask: Summaries, period: Period | None, worst: list[Pair], totals: Totals) -> Values | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from bccnd.pipeline.layout import MARGIN_NS, OF_ONE_HOST, PAIRS_DRAWN
 from bccnd.pipeline.report.evidence import Evidence, moment
+from bccnd.pipeline.report.findings import BAD_LOSS
 from bccnd.pipeline.report.rows import (
     Bin,
     Block,
@@ -83,7 +84,8 @@ class Summaries(Evidence):
                       count(*) as pairs, count(*) filter (where lost > 0) as lossy_pairs,
                       coalesce(sum(sent), 0) as sent, coalesce(sum(lost), 0) as lost,
                       count(*) filter (where method is not null and p50 is not null) as measured,
-                      count(*) filter (where sent > 0 and lost = sent) as dead, coalesce(sum(late), 0) as late
+                      count(*) filter (where sent > 0 and lost = sent) as dead, coalesce(sum(late), 0) as late,
+                      coalesce(sum(repaired), 0) as repaired
                from pairs""",
         )
         return Totals(*row)
@@ -107,15 +109,53 @@ class Summaries(Evidence):
         )
         return [_pair(row) for row in rows]
 
-    def matrix_hosts(self, hosts: int) -> tuple[list[str], list[str]]:
-        """The senders and receivers of the matrix drawn large: all if they are few, else the worst."""
-        return self._chosen("sender", hosts), self._chosen("receiver", hosts)
+    def repaired_pairs(self) -> tuple[list[Pair], int, Pair]:
+        """The pairs of which most was lost on the way, how many have repaired anything, and the sums of all of those.
 
-    def _chosen(self, role: str, hosts: int) -> list[str]:
+        Of latencies the sums are means, weighted by the messages.
+        """
+        rows, count = self._tables.first(
+            "select * from pairs where repaired > 0", TABLE_ROWS, "lost + repaired desc, sender, receiver"
+        )
+        means = ", ".join(
+            f"sum({name} * {weight}) / nullif(sum({weight} * ({name} is not null)), 0) as {name}"
+            for weight in ("(sent - lost - repaired)", "repaired")
+            for name in (
+                f"{'repaired' if weight == 'repaired' else 'direct'}_{rank}" for rank in ("p50", "p99")
+            )
+        )
+        (row,) = self._rows(
+            f"""select coalesce(sum(sent), 0) as sent, coalesce(sum(lost), 0) as lost,
+                       coalesce(sum(repaired), 0) as repaired, {means} from pairs where repaired > 0"""
+        )
+        return [_pair(each) for each in rows], count, NO_PAIR._replace(**row._asdict())
+
+    def mended(self, explained: Sequence[HostLoss], apart: Sequence[str]) -> tuple[list[Pair], int]:
+        """The pairs that lost so much on the way that it would be a problem, had not most of it been repaired; the
+        worst, and how many. Without those of ``explained`` hosts and of hosts ``apart``.
+        """
+        rows, count = self._tables.first(
+            """select * from pairs
+               where repaired > lost and lost + repaired >= :bad * sent
+                 and not (receiver in (select value from json_each(:receivers))
+                          or sender in (select value from json_each(:senders)))""",
+            EPISODES, "lost + repaired desc, sender, receiver", bad=BAD_LOSS,
+            receivers=json.dumps([*apart, *(host.host for host in explained if host.role == "receiver")]),
+            senders=json.dumps([*apart, *(host.host for host in explained if host.role == "sender")]),
+        )  # fmt: skip
+        return [_pair(row) for row in rows], count
+
+    def matrix_hosts(self, hosts: int, by: str = "lost") -> tuple[list[str], list[str]]:
+        """The senders and receivers of the matrix drawn large: all if they are few, else the worst ``by`` a number of
+        each pair.
+        """
+        return self._chosen("sender", hosts, by), self._chosen("receiver", hosts, by)
+
+    def _chosen(self, role: str, hosts: int, by: str) -> list[str]:
         limit = MATRIX_HOSTS if hosts <= MATRIX_HOSTS else WORST_HOSTS
         rows = self._rows(
             f"""select * from (select {role} as host from pairs group by {role}
-                               order by sum(lost) desc, {role} limit :limit)
+                               order by sum({by}) desc, {role} limit :limit)
                 order by {NATURAL}""",
             limit=limit,
         )
@@ -326,17 +366,19 @@ class Summaries(Evidence):
         rows, count = self._tables.first(
             """with counted as (
                  select src, count(*) as receivers, sum(received) as received, sum(lost) as gaps,
-                        sum(duplicates) as duplicates, sum(late) as late, max(restarts) as restarts
+                        sum(duplicates) as duplicates, sum(late) as late, max(restarts) as restarts,
+                        sum(repaired) as repaired, sum(resent) as resent
                  from {sources} group by src),
-               missed as (select src, sum(sent) as sent, sum(lost) as lost from {losses}
-                          where sender <> receiver group by src),
+               missed as (select src, sum(sent) as sent, sum(lost) as lost, sum(repaired) as mended
+                          from {losses} where sender <> receiver group by src),
                named as (select src from counted union select src from missed)
                select src, coalesce(receivers, 0) as receivers, coalesce(received, 0) as received,
                       coalesce(lost, gaps, 0) as lost, coalesce(duplicates, 0) as duplicates,
                       coalesce(late, 0) as late, coalesce(restarts, 0) as restarts,
-                      coalesce(sent, received + gaps, 0) as sent
+                      coalesce(sent, received + gaps, 0) as sent,
+                      coalesce(mended, repaired, 0) as repaired, coalesce(resent, 0) as resent
                from named left join counted using (src) left join missed using (src)""",
-            TABLE_ROWS, "restarts + lost + late + duplicates desc, received desc, src",
+            TABLE_ROWS, "restarts + lost + repaired + late + duplicates desc, received desc, src",
         )  # fmt: skip
         return [Source(*row) for row in rows], count
 

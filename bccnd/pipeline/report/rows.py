@@ -15,7 +15,8 @@ def share(lost: int, sent: int) -> float:
 
 class Totals(NamedTuple):
     """Sums of the delivery matrix. ``hosts`` counts senders and receivers, ``measured`` the pairs with a latency,
-    ``dead`` those that lost everything; ``late`` are those of ``lost`` that came too late."""
+    ``dead`` those that lost everything; ``late`` are those of ``lost`` that came too late. ``repaired`` were lost on
+    the way as well, and came by repair."""
 
     hosts: int = 0
     pairs: int = 0
@@ -25,10 +26,16 @@ class Totals(NamedTuple):
     measured: int = 0
     dead: int = 0
     late: int = 0
+    repaired: int = 0
 
     @property
     def loss(self) -> float:
         return share(self.lost, self.sent)
+
+    @property
+    def missed(self) -> int:
+        """What was lost on the way."""
+        return self.lost + self.repaired
 
 
 class Pair(NamedTuple):
@@ -37,6 +44,8 @@ class Pair(NamedTuple):
     ``basis`` is ``record`` (the sender's own), ``gaps`` (between numbers, if the sender has no recorder) or ``both``
     (gaps while it was off).
     ``late`` are those of ``lost`` that came, but too late: the receiver's daemon dropped them.
+    ``repaired`` were lost on the way, and came by repair: ``repaired_p50`` and ``repaired_p99`` are their latency,
+    ``direct_p50`` and ``direct_p99`` that of all others, None if it is unknown.
     ``method`` is that of the latency, ``both-ways`` or ``above-fastest``, and empty if there is none.
     """
 
@@ -54,10 +63,20 @@ class Pair(NamedTuple):
     p99: float = 0
     top: float = 0
     late: int = 0
+    repaired: int = 0
+    direct_p50: float | None = None
+    direct_p99: float | None = None
+    repaired_p50: float | None = None
+    repaired_p99: float | None = None
 
     @property
     def loss(self) -> float:
         return share(self.lost, self.sent)
+
+    @property
+    def missed(self) -> int:
+        """What was lost on the way."""
+        return self.lost + self.repaired
 
 
 class Block(NamedTuple):
@@ -71,7 +90,8 @@ class Block(NamedTuple):
 class HostLoss(NamedTuple):
     """What one host lost as a receiver, or what others lost of it as a sender; with how many partners, and when.
 
-    ``common`` is the share of ``lost`` that no receiver got; None where there was only one.
+    ``common`` is the share of ``lost`` that no receiver got; None where there was only one. ``repaired`` are those of
+    ``lost`` that came by repair, where loss on the way is meant.
     """
 
     host: str
@@ -83,6 +103,7 @@ class HostLoss(NamedTuple):
     start: datetime | None = None
     end: datetime | None = None
     common: float | None = None
+    repaired: int = 0
 
     @property
     def loss(self) -> float:
@@ -200,6 +221,8 @@ class Source(NamedTuple):
     late: int
     restarts: int
     sent: int = 0  # counted once per receiver, like ``lost``
+    repaired: int = 0  # lost on the way, and come by repair
+    resent: int = 0  # duplicates, because other receivers had missed them
 
     @property
     def loss(self) -> float:
@@ -282,7 +305,7 @@ class OtherKey(NamedTuple):
 class Late(NamedTuple):
     """What the daemon of one host dropped as late: ``late`` of ``sent``, up to ``behind`` numbers behind others, or
     some even ``further`` than the daemon tells from duplicates. ``sender`` is the one it dropped most of, of so many
-    ``senders``."""
+    ``senders``. ``repaired`` came in time after they had been asked for, of the same senders."""
 
     receiver: str
     sender: str
@@ -291,6 +314,7 @@ class Late(NamedTuple):
     late: int
     behind: int
     further: bool = False
+    repaired: int = 0
 
 
 class Copies(NamedTuple):

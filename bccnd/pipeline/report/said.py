@@ -50,6 +50,7 @@ class Said(NamedTuple):
                 "hosts": self.totals.hosts,
                 "sent": self.totals.sent,
                 "lost": self.totals.lost,
+                "repaired": self.totals.repaired,
                 "findings": [
                     {
                         "level": finding.level.value,
@@ -84,7 +85,10 @@ class Said(NamedTuple):
             said += ", loss is unknown"
         if self._is_old(now, oldest) and self.span:
             said += f", the record ends {duration((now - self.span[1]).total_seconds())} ago"
-        return f"{said} | sent={self.totals.sent} lost={self.totals.lost} hosts={self.totals.hosts}"
+        totals = self.totals
+        return (
+            f"{said} | sent={totals.sent} lost={totals.lost} hosts={totals.hosts} repaired={totals.repaired}"
+        )
 
     def _is_old(self, now: datetime, oldest: timedelta) -> bool:
         return self.span is None or now - self.span[1] > oldest

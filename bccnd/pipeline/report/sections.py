@@ -25,6 +25,7 @@ from bccnd.pipeline.report.rows import (
     Silence,
     Source,
     Totals,
+    share,
 )
 from bccnd.pipeline.report.wording import (
     Clock,
@@ -93,6 +94,7 @@ def figures(
             "Lost", loss, f"{totals.lost:,} of {compact(totals.sent)}, counted once per receiver",
             level if totals.sent else "unknown",
         ),
+        *_mended(totals),
         Figure(
             "Pairs with loss", f"{totals.lossy_pairs:,}", f"of {counted(totals.pairs, 'pair')} of hosts",
             "warning" if totals.lossy_pairs else "",
@@ -103,6 +105,15 @@ def figures(
         ),
         Figure("Rejected", compact(dropped), "datagrams at any one host, at most", "problem" if dropped else ""),
     ]  # fmt: skip
+
+
+def _mended(totals: Totals) -> list[Figure]:
+    """What was lost on the way, if any of it came again."""
+    if not totals.repaired:
+        return []
+    missed = share(totals.missed, totals.sent)
+    detail = f"{totals.repaired:,} of {totals.missed:,} came again"
+    return [Figure("Lost on the way", percent(missed, " %"), detail, "warning" if missed >= BAD_LOSS else "")]
 
 
 def matrix(
@@ -117,7 +128,8 @@ def matrix(
     senders, receivers = hosts
     if not pairs:
         return None
-    lead = "Each field shows how much of the sender's messages (row) the receiver (column) lost."
+    lead = "Each field shows how much of the sender's messages (row) the receiver (column) lost"
+    lead += " in the end." if totals.repaired else "."
     if blocks is not None:
         lead += (
             f" Large: the {len(senders)} senders and the {len(receivers)} receivers with the most loss. "
@@ -460,12 +472,14 @@ def source_table(rows: Sequence[Source], total: int) -> Values | None:
     cells: list[list[object]] = [
         [
             shown(row.src), f"{row.receivers:,}", f"{row.received:,}", f"{row.lost:,}",
-            percent(row.loss, " %"), f"{row.duplicates:,}",
+            percent(row.loss, " %"), f"{row.repaired:,}", f"{row.duplicates:,}", f"{row.resent:,}",
             f"{row.late:,}", f"{row.restarts:,}",
         ]
         for row in rows
     ]  # fmt: skip
-    titles = ("Receivers", "Received", "Lost", "Loss", "Duplicates", "Late", "Restarts")
+    titles = (
+        "Receivers", "Received", "Lost", "Loss", "Repaired", "Duplicates", "Sent again", "Late", "Restarts",
+    )  # fmt: skip
     caption = (
         f"The {len(rows)} of {counted(total, 'source')} with most irregularities"
         if total > len(rows)
@@ -473,6 +487,7 @@ def source_table(rows: Sequence[Source], total: int) -> Values | None:
     )
     return {
         "lead": "Sums over all receivers. Lost: by the record of the sender, or gaps in the sequence numbers. "
+        "Repaired: lost on the way, and come after all. Sent again: duplicates, as another receiver had lost them. "
         "Restarts: how often the source restarted its sequence numbers.",
         "table": Table(
             caption,

@@ -12,6 +12,7 @@ from bccnd.wire.verdict import verdict_of
 
 # Characters of a name. A channel may have 1024, and must not break the page.
 NAME_LIMIT = 72
+PERCENT = " percent"
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
@@ -26,15 +27,15 @@ def listed(words: Sequence[str], limit: int = 3) -> str:
     return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
 
 
-def percent(share: float, sign: str = " percent") -> str:
+def percent(share: float, sign: str = PERCENT) -> str:
     """A share from 0 to 1, with as many digits as matter; never rounded to 0 or to 100."""
     value = share * 100
     if value in (0, 100):
         return f"{value:.0f}{sign}"
     if value < 0.001:
-        return f"less than 0.001{sign}" if sign.startswith(" ") else f"<0.001{sign}"
+        return f"less than 0.001{sign}" if sign == PERCENT else f"<0.001{sign}"
     if value > 99.95:
-        return f"more than 99.9{sign}" if sign.startswith(" ") else f">99.9{sign}"
+        return f"more than 99.9{sign}" if sign == PERCENT else f">99.9{sign}"
     digits = 1 if value >= 0.95 else 2 if value >= 0.095 else 3
     return f"{value:.{digits}f}{sign}"
 

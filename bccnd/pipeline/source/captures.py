@@ -20,7 +20,8 @@ source that is not in the file was not heard. Packets that the capture reports a
 The direction is what the capture says (pcapng flags, Linux cooked headers, the comments of ``bccn dump -w``). Where
 it says nothing, it is ``out`` for a source that is the host or begins with ``host/``, as the daemon names its
 programs, else ``in``. A datagram of which only the beginning was captured has the verdict ``cut``. Verdicts that
-need a daemon, such as ``duplicate`` or ``late``, are there only if ``bccn dump`` noted them.
+need a daemon, such as ``late``, are there only if ``bccn dump`` noted them. What was asked for and sent again
+(``resent``) is ``repaired`` or ``duplicate``; of the host itself it is ``own``, an ``echo``.
 """
 
 import gzip
@@ -41,6 +42,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from bccnd.errors import CaptureError, ConfigError
 from bccnd.pipeline.layout import RECORDED
 from bccnd.pipeline.source import rows as recorded
+from bccnd.pipeline.source.resent import Resent
 from bccnd.pipeline.source.rows import Row, mark
 from bccnd.pipeline.times import moment
 from bccnd.process.keys import read_keys
@@ -237,6 +239,7 @@ class Capture:
         self._integrity = integrity
         self._below = f"{host}/"
         self.first_ns: int | None = None
+        self._resent = Resent()
         self.last_ns = 0
         self._midnight = 0
 
@@ -260,7 +263,8 @@ class Capture:
             yield self._row(packet, udp)
 
     def _row(self, packet: pcap.Packet, udp: UdpDatagram) -> Row:
-        verdict, (mode, src, seq, channel, payload) = recorded.parts_of(udp.payload, self._integrity)
+        verdict, parts = recorded.parts_of(udp.payload, self._integrity)
+        mode, src, seq, channel, payload = parts
         if udp.cut:
             verdict = CUT
         direction = ""
@@ -269,6 +273,10 @@ class Capture:
             if verdict == Verdict.OWN:
                 direction = Direction.ECHO.value
         direction = direction or self._direction(packet, src)
+        if not noted and verdict == Verdict.OK:
+            verdict = self._resent.judge(packet.time_ns, direction, parts)
+            if verdict == Verdict.OWN:
+                direction = Direction.ECHO.value
         peer: str | None = (
             f"[{udp.source}]:{udp.source_port}" if ":" in udp.source else f"{udp.source}:{udp.source_port}"
         )

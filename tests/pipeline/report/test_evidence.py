@@ -1,10 +1,22 @@
 """``bccnd/pipeline/report/evidence.py``, over literal tables."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from bccnd.pipeline.report.rows import Culprit, CutOff, Dropped, Late, OffClock, OtherKey, Unheard
+from bccnd.pipeline.report import faults
+from bccnd.pipeline.report.rows import (
+    Culprit,
+    CutOff,
+    Dropped,
+    HostLoss,
+    Late,
+    OffClock,
+    OtherKey,
+    Totals,
+    Unheard,
+)
 from tests.pipeline.report.test_queries import NOON, asked, at, delivery
 
 
@@ -70,6 +82,10 @@ def test_late_messages_are_summed_by_receiver(tmp_path: Path) -> None:
     ]
     with asked(tmp_path, delivery=rows, reordering=reordering) as ask:
         assert ask.late() == [Late("b", "c", 2, 250, 16, 7, further=True)]
+    for row in rows:
+        row["repaired"] = 30
+    with asked(tmp_path, delivery=rows) as ask:
+        assert ask.late() == [Late("b", "c", 2, 250, 16, 7, further=True, repaired=90)]
 
 
 def test_clock_is_off_if_it_is_for_more_than_half_of_the_others(tmp_path: Path) -> None:
@@ -105,3 +121,59 @@ def test_loss_in_common_is_of_senders_and_weighed_for_receivers(tmp_path: Path) 
         assert common == pytest.approx(
             {("a", "sender"): 0.75, ("b", "sender"): 0.0, ("c", "receiver"): 0.5625}
         )
+
+
+def test_receiver_that_loses_makes_no_causes_of_its_senders(tmp_path: Path) -> None:
+    # c loses a twentieth of what all send, everybody else next to nothing.
+    rows = [
+        delivery(a, b, 100_000 if a != "c" else 400_000, 0, repaired=5000 if b == "c" else 80 if a == "c" else 20)
+        for a in "abcd" for b in "abcd" if a != b
+    ]  # fmt: skip
+    with asked(tmp_path, delivery=rows) as ask:
+
+        def left(explained: Sequence[HostLoss]) -> Totals:
+            totals = ask.left(explained)
+            return totals._replace(lost=totals.missed)
+
+        assert len(faults.causes(ask.host_misses(), left([]))) > 1
+        (found,) = faults.one_by_one(ask.host_misses, left)
+        assert (found.host, found.role, found.lossy, found.partners) == ("c", "receiver", 3, 3)
+        assert ask.left([found]) == Totals(sent=1_800_000, repaired=360)
+        assert faults.one_by_one(ask.host_losses, ask.left) == []
+
+
+def test_causes_are_told_of_all_their_partners(tmp_path: Path) -> None:
+    # Everybody loses of m, and c of everybody.
+    rows = [
+        delivery(a, b, 10_000, 900 if b == "c" else 500 if a == "m" else 0)
+        for a in "abcdm" for b in "abcdm" if a != b
+    ]  # fmt: skip
+    with asked(tmp_path, delivery=rows) as ask:
+        found = faults.one_by_one(ask.host_losses, ask.left)
+        assert [(row.host, row.role, row.lossy, row.partners, row.lost) for row in found] == [
+            ("c", "receiver", 4, 4, 3600), ("m", "sender", 3, 4, 1500),
+        ]  # fmt: skip
+
+
+def test_loss_on_the_way_has_evidence_of_its_own(tmp_path: Path) -> None:
+    rows = [
+        delivery("a", "c", 100, 1, repaired=29),
+        delivery("b", "c", 100, 0, repaired=10),
+        delivery("a", "b", 100, 0),
+    ]
+    senders = [
+        {
+            "sender": sender, "hour": NOON, "lost": lost, "lost_everywhere": lost, "missed": missed,
+            "missed_everywhere": 6,
+        }
+        for sender, lost, missed in (("a", 1, 30), ("b", 0, 10))
+    ]  # fmt: skip
+    with asked(tmp_path, delivery=rows, senders=senders) as ask:
+        found = {
+            (row.host, row.role): (row.lossy, row.lost, row.repaired, row.common) for row in ask.host_misses()
+        }
+        assert found == {
+            ("a", "sender"): (1, 30, 29, 0.2), ("b", "sender"): (1, 10, 10, 0.6),
+            ("c", "receiver"): (2, 40, 39, pytest.approx(0.3)),
+        }  # fmt: skip
+        assert {(row.host, row.lost, row.repaired) for row in ask.host_losses()} == {("a", 1, 0), ("c", 1, 0)}

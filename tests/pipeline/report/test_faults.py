@@ -112,6 +112,15 @@ def test_late_messages_come_with_the_setting_that_delivers_them() -> None:
     ]
 
 
+def test_late_messages_that_were_asked_for_want_a_longer_wait() -> None:
+    (sentence,) = sentences(faults.late([Late("b", "a", 1, 2000, 9, 12, repaired=90)]))
+    assert sentence == (
+        "The daemon of host b dropped 9 messages of host a as late, up to 12 numbers behind later ones: they had "
+        "been lost, and came when it had given up waiting for them. Look at its link, or raise repair.hold_seconds "
+        "at host b."
+    )
+
+
 def test_messages_behind_the_window_are_late_as_well() -> None:
     (sentence,) = sentences(faults.late([Late("b", "a", 1, 2000, 120, 59, further=True)]))
     assert sentence == (

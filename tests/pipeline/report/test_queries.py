@@ -90,6 +90,48 @@ def test_hours_are_summed_and_a_host_is_no_pair_with_itself(tmp_path: Path) -> N
         ]
 
 
+def test_repaired_pairs_are_summed_without_what_is_unknown(tmp_path: Path) -> None:
+    times = ("direct_p50_us", "direct_p99_us", "repaired_p50_us", "repaired_p99_us")
+    known = dict(zip(times, (100.0, 900.0, 20_000.0, 60_000.0), strict=True))
+    rows = [
+        delivery("a", "c", 1000, 10, repaired=90, **known),
+        delivery("a", "c", 1000, 0, at(60), repaired=30, **known | {"repaired_p50_us": 40_000.0}),
+        delivery("b", "c", 500, 0, repaired=30, **dict.fromkeys(times)),
+        delivery("c", "a", 500, 5, repaired=0, **known | dict.fromkeys(times[2:])),
+    ]
+    with asked(tmp_path, delivery=rows) as ask:
+        assert (ask.totals().lost, ask.totals().repaired, ask.totals().missed) == (15, 150, 165)
+        pairs, count, whole = ask.repaired_pairs()
+        assert [(pair.sender, pair.receiver, pair.missed) for pair in pairs] == [
+            ("a", "c", 130),
+            ("b", "c", 30),
+        ]
+        assert (pairs[0].repaired_p50, pairs[0].repaired_p99) == (25_000, 60_000)
+        assert (pairs[0].direct_p50, pairs[0].direct_p99) == (100, 900)
+        assert (pairs[1].repaired_p50, pairs[1].direct_p99) == (None, None)
+        assert (count, whole.sent, whole.lost, whole.repaired) == (2, 2500, 10, 150)
+        assert (whole.repaired_p50, whole.direct_p99) == (25_000, 900)
+        assert ask.matrix_hosts(3, "lost + repaired") == (["a", "b", "c"], ["a", "c"])
+
+
+def test_mended_pairs_are_those_that_no_host_explains(tmp_path: Path) -> None:
+    rows = [
+        delivery("a", "c", 1000, 2, repaired=48),
+        delivery("b", "c", 1000, 2, repaired=47),
+        delivery("a", "b", 1000, 0, repaired=9),  # less than a hundredth
+        delivery("b", "a", 1000, 20, repaired=19),  # most of it stayed lost
+        delivery("c", "k", 1000, 0, repaired=50),
+        delivery("d", "a", 1000, 0, repaired=10),
+    ]
+    with asked(tmp_path, delivery=rows) as ask:
+        pairs, count = ask.mended([], ["k"])
+        assert ([(pair.sender, pair.receiver) for pair in pairs], count) == (
+            [("a", "c"), ("b", "c"), ("d", "a")], 3,
+        )  # fmt: skip
+        pairs, count = ask.mended([HostLoss("c", "receiver", 2, 2, 2000, 99)], ["k"])
+        assert ([pair.sender for pair in pairs], count) == (["d"], 1)
+
+
 def test_one_bad_host_does_not_fill_the_worst_pairs(tmp_path: Path) -> None:
     rows = [delivery(f"s{n}", "bad", 1000, 100 + n) for n in range(9)] + [delivery("s0", "r", 1000, 1)]
     with asked(tmp_path, delivery=rows) as ask:
@@ -290,7 +332,7 @@ def test_channels_sources_reordering_and_copies_are_summed(tmp_path: Path) -> No
     sources = [
         {
             "receiver": receiver, "src": "a/x/1", "hour": hour, "received": 100, "lost": 1, "duplicates": 2,
-            "late": 3, "restarts": 1,
+            "late": 3, "restarts": 1, "repaired": 5, "resent": 6,
         }
         for hour in hours for receiver in ("b", "c")
     ]  # fmt: skip
@@ -307,6 +349,6 @@ def test_channels_sources_reordering_and_copies_are_summed(tmp_path: Path) -> No
     ]  # fmt: skip
     with asked(tmp_path, channels=channels, sources=sources, reordering=reordering, copies=copies) as ask:
         assert ask.channels() == ([("t", 6, 60, 3, 8.0, 9.0, 10), ("u", 2, 20, 1, 8.0, 9.0, 10)], 2, 8, 80)
-        assert ask.sources() == ([("a/x/1", 2, 400, 4, 8, 12, 2, 404)], 1)
+        assert ask.sources() == ([("a/x/1", 2, 400, 4, 8, 12, 2, 404, 20, 24)], 1)
         assert ask.reorderings() == ([("b", "a/x/1", 200, 8, 2, 7)], 1)
         assert ask.copies() == ([("a", "b", 2, 100, 1, 5.0, 4.0)], ("", "", 2, 100, 1, 5.0, 4.0), 1)

@@ -19,7 +19,7 @@ def said(*levels: Level, totals: Totals | None = None, recorded: bool = True) ->
     return Said(
         "out/report.html",
         (NOON - HOUR, NOON) if recorded else None,
-        totals or Totals(3, 6, 1, 100, 7),
+        totals or Totals(3, 6, 1, 100, 7, repaired=5),
         findings,
     )
 
@@ -47,11 +47,14 @@ def test_without_a_record_of_today_nothing_is_known() -> None:
 
 def test_a_check_begins_with_one_line_and_its_numbers() -> None:
     summary = said(Level.PROBLEM, Level.PROBLEM, Level.WARNING).summary(NOON, HOUR)
-    assert summary == "BCCND CRITICAL - 2 problems, 1 warning | sent=100 lost=7 hosts=3"
+    assert summary == "BCCND CRITICAL - 2 problems, 1 warning | sent=100 lost=7 hosts=3 repaired=5"
     summary = said(Level.GOOD).summary(NOON + 3 * HOUR, HOUR)
     assert summary.startswith("BCCND UNKNOWN - 0 problems, 0 warnings, the record ends 3 hours ago | ")
     summary = said(totals=Totals(), recorded=False).summary(NOON, HOUR)
-    assert summary == "BCCND UNKNOWN - 0 problems, 0 warnings, loss is unknown | sent=0 lost=0 hosts=0"
+    assert (
+        summary
+        == "BCCND UNKNOWN - 0 problems, 0 warnings, loss is unknown | sent=0 lost=0 hosts=0 repaired=0"
+    )
 
 
 def test_json_has_the_keys_that_are_documented() -> None:
@@ -63,7 +66,7 @@ def test_json_has_the_keys_that_are_documented() -> None:
     assert json.loads(text) == {
         "format": 1, "page": "out/report.html",
         "from": "2026-01-31T11:00:00+00:00", "until": "2026-01-31T12:00:00+00:00",
-        "hosts": 3, "sent": 100, "lost": 7,
+        "hosts": 3, "sent": 100, "lost": 7, "repaired": 5,
         "findings": [
             {"level": "problem", "kind": "loss", "about": about, "text": "Host b lost.", "link": "#loss-12345678"},
             {"level": "note", "kind": "loss", "about": {}, "text": "No more.", "link": ""},

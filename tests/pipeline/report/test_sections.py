@@ -48,6 +48,14 @@ def test_figures_at_the_top() -> None:
     ]  # fmt: skip
 
 
+def test_figures_show_what_was_lost_on_the_way_if_any_came_again() -> None:
+    found = sections.figures(Totals(3, 6, 1, 1000, 1, repaired=19), 4, (2, 5000, 1_500_000), [], [])
+    assert [(one.name, one.value, one.detail, one.level) for one in found[2:4]] == [
+        ("Lost", "0.10 %", "1 of 1,000, counted once per receiver", "warning"),
+        ("Lost on the way", "2.0 %", "19 of 20 came again", "warning"),
+    ]
+
+
 def test_small_matrix_has_the_worst_pairs_beside_it() -> None:
     pairs = [Pair("a", "b", 100, 1), Pair("b", "a", 10, 5), Pair("a", "c", 10, 0)]
     drawn = sections.matrix(pairs, (["a", "b"], ["a", "b", "c"]), Totals(3, 3, 2, 120, 6), None, 1)

@@ -64,7 +64,7 @@ def verdicts(path: Path, **options: Any) -> list[str]:
 
 @pytest.mark.needs("root", "tcpdump")
 def test_a_tcpdump_of_a_daemon_is_read_exactly(
-    spark: SparkSession, daemon: DaemonProcess, loopback_port: int, tmp_path: Path
+    spark: SparkSession, unrepairing: DaemonProcess, loopback_port: int, tmp_path: Path
 ) -> None:
     path = tmp_path / "here.pcap"
     tcpdump = RunningProgram(
@@ -85,7 +85,7 @@ def test_a_tcpdump_of_a_daemon_is_read_exactly(
     )
     try:
         tcpdump.read_until("listening on lo")
-        with PacketClient(daemon.socket) as client:
+        with PacketClient(unrepairing.socket) as client:
             for number in range(100):
                 client.send(b"MSG far/%d\0%d" % (number % 3, number))
             name = client.request("whoami")

@@ -22,12 +22,12 @@ from tests.pipeline.source.spooling import (
 )
 
 
-def test_each_message_is_spooled_once(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_each_message_is_spooled_once(unrepairing: DaemonProcess, tmp_path: Path) -> None:
     folder = tmp_path / "spool"
-    with spooling(daemon, folder, "--seconds=0.2") as process:
-        publish(daemon, "local/x", range(1000))
+    with spooling(unrepairing, folder, "--seconds=0.2") as process:
+        publish(unrepairing, "local/x", range(1000))
         await_messages(folder, 1000)
-        publish(daemon, "far/x", range(1000, 1010))
+        publish(unrepairing, "far/x", range(1000, 1010))
         await_messages(folder, 1020)
         assert int((folder / "spooler").read_text()) == process.pid
     rows = spooled(folder)

@@ -7,6 +7,8 @@
     |-- ProtocolError        bytes broke a rule of their protocol
         |-- WireError        a BCCN1 datagram did (``verdict`` says which rule, ``at`` where)
         |-- CaptureError     a capture file did
+        |-- FyrehoseError    a packet of a fyrehose backbone or client did (``rule`` says which rule)
+        |-- LinkError        a datagram of a link did (``rule`` says which rule)
         |-- PacketError      a packet on the local bus did (``code`` goes to its sender)
             |-- FramingError   so badly that what follows cannot be trusted: the client is closed
             |-- DeniedError    by asking for what its sender has no right to (``right``)
@@ -54,6 +56,22 @@ class WireError(ProtocolError):
 
 class CaptureError(ProtocolError):
     """Bytes that are not a capture file, or stop being one."""
+
+
+class FyrehoseError(ProtocolError):
+    """A packet that is dropped, or cannot be made. ``rule``: kind, size, length, range, number or address."""
+
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(f"{rule}: {detail}")
+        self.rule = rule
+
+
+class LinkError(ProtocolError):
+    """A datagram of a link that is dropped. ``rule``: size, form, key, source, channel, floor, inside or status."""
+
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(f"{rule}: {detail}")
+        self.rule = rule
 
 
 class PacketError(ProtocolError):

@@ -5,6 +5,7 @@ Rules
 - A client that leaves by itself is a debug line. A client that the daemon closes is a warning, which says what waited
   for it and whom it held up.
 - A refusal is logged once for each client and right (``relay.rights``).
+- A host that asks for much of what this one sends is logged once a minute (``relay.askers``).
 - A slow client is logged when its episode begins and when it ends (``relay.slow``).
 - Every line is limited by client, by user and in all (``process.log_limit``), by its fields ``uid`` and ``program``.
 - A fault of ours while a client is served costs that client its connection, and one while a datagram is, that batch.
@@ -13,10 +14,12 @@ Rules
 import os
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 import structlog
 
+from bccnd.relay.askers import Asker
 from bccnd.relay.identity import Peer
 from bccnd.relay.session import Session
 from bccnd.relay.slow import Episode
@@ -27,6 +30,9 @@ REPORT_SECONDS = 10.0
 
 # Names of the publishers that a client holds.
 HELD_NAMES = 5
+
+# What to look at on a host that asks for much to be sent again.
+_SEE_ASKER = "there: bccn doctor (receive buffer), ip -s link (errors, drops); then the switch"
 
 log = structlog.get_logger()
 
@@ -73,6 +79,12 @@ def refusals(kept: list[dict[str, Any]], more: int) -> None:
         log.warning("refused", **refusal)
     if more:
         log.warning("refused", more=more)
+
+
+def askers(much: list[Asker]) -> None:
+    """Log what ``Askers.take`` returns: a host that misses much of what this one sends."""
+    for asker in much:
+        log.warning("host misses much", **asdict(asker), see=_SEE_ASKER)
 
 
 def slow_clients(begun: list[Episode], over: list[Episode], now: float) -> None:

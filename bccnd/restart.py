@@ -26,6 +26,7 @@ Rules
 - A descriptor has a name, and its user asks for it by that name: ``listener``, ``lock``, ``segment/0``, ``metrics``,
   ``client/7``. The names travel in the state, in the order in which the descriptors are sent.
 - The state is plain values (``relay.succession``), because the successor may be other code.
+- Signals that come to the old program meanwhile are passed on once the successor serves (``Replacement``).
 """
 
 import array
@@ -33,13 +34,17 @@ import asyncio
 import contextlib
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, BinaryIO
 
+import structlog
+
 from bccnd.errors import BccndError, ConfigError, UnavailableError
+from bccnd.process.fatal import unless_out_of_memory
 from bccnd.process.systemd import notify
 
 # Seconds that a new program may take to start, while the old one serves.
@@ -57,6 +62,12 @@ DESCRIPTORS_A_MESSAGE = 250
 # The environment variable that names the descriptor of the conversation to the successor.
 VARIABLE = "BCCN_SUCCEED"
 
+# Blocked from the start until the program handles them.
+EARLY_SIGNALS = {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
+
+# Blocked as well in a successor that has begun to take over.
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+
 READY, TAKEN, GO = b"ready", b"taken", b"go"
 FAILED = b"failed "  # followed by the reason
 
@@ -65,6 +76,88 @@ NAMES = "descriptors"
 
 # The state in plain values, and the descriptors by name.
 Legacy = tuple[dict[str, Any], Mapping[str, int]]
+
+log = structlog.get_logger()
+
+
+class Replacement:
+    """What signals do to a program that serves: SIGTERM and SIGINT set ``stop``, SIGHUP calls ``reload``, and SIGUSR2
+    starts a successor.
+
+    ``leave`` pauses everything and returns what the successor needs; ``resume`` takes that back when it fails.
+    ``paused``: from the one to the other, and to the end where it does not fail.
+    """
+
+    def __init__(
+        self,
+        stop: asyncio.Event,
+        reload: Callable[[], None],
+        leave: Callable[[], Legacy],
+        resume: Callable[[], None],
+    ) -> None:
+        self._stop = stop
+        self._reload = reload
+        self._leave = leave
+        self._resume = resume
+        self._reloaded = False  # since the successor was started
+        self._succession: asyncio.Task[bool] | None = None
+        self.paused = False
+
+    def watch(self) -> None:
+        """Handle these signals from now on, and let those in that were blocked. SIGUSR1 has its handler before."""
+        loop = asyncio.get_running_loop()
+        for signum in STOP_SIGNALS:
+            loop.add_signal_handler(signum, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+        loop.add_signal_handler(signal.SIGUSR2, self._begin)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS | STOP_SIGNALS)
+
+    async def ended(self) -> bool:
+        """Wait for ``stop``. True if a successor serves. One that has not begun to take over is killed."""
+        await self._stop.wait()
+        if self._succession is None:
+            return False
+        if not self.paused:
+            self._succession.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            return await self._succession
+        return False
+
+    def _on_reload(self) -> None:
+        self._reloaded = True
+        self._reload()
+
+    def _begin(self) -> None:
+        if self._succession is None and not self._stop.is_set():
+            self._succession = asyncio.get_running_loop().create_task(self._succeed())
+
+    async def _succeed(self) -> bool:
+        """Start a new process and hand over to it. Returns False when that failed, and everything is as before."""
+        self._reloaded = False
+        try:
+            successor = await Successor.start()
+            await successor.hand_over(self._pause)
+        except Exception as error:  # a fault of ours is no reason to leave everybody waiting
+            unless_out_of_memory(error)
+            expected = isinstance(error, BccndError)
+            log.error("not replaced, still serving", reason=str(error), exc_info=None if expected else error)
+        else:
+            log.info("replaced", pid=os.getpid(), by=successor.pid)
+            if self._stop.is_set():  # asked to stop while it was too late to stop here
+                os.kill(successor.pid, signal.SIGTERM)
+            if self._reloaded:  # it may have read the settings before
+                os.kill(successor.pid, signal.SIGHUP)
+            self._stop.set()
+            return True
+        if self.paused:
+            self.paused = False
+            self._resume()
+        self._succession = None
+        return False
+
+    def _pause(self) -> Legacy:
+        self.paused = True
+        return self._leave()
 
 
 class Successor:

@@ -34,12 +34,12 @@ def bccn(
     )
 
 
-def start(daemon: DaemonProcess, *arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
+def start(daemon: DaemonProcess | Path, *arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
     """Start in the background; pipes unless ``settings`` say otherwise."""
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen(
         [*COMMAND, *arguments],
-        env=environment(daemon.socket),
+        env=environment(daemon if isinstance(daemon, Path) else daemon.socket),
         preexec_fn=die_with_parent,
         **pipes | settings,
     )

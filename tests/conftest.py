@@ -1,6 +1,7 @@
 """What all tests share: a daemon to talk to, the marks that ``tests/run.sh`` uses, and no skips with CI=true."""
 
 import os
+import signal
 import subprocess
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
@@ -121,6 +122,39 @@ def daemon(tmp_path: Path, loopback_port: int) -> Iterator[DaemonProcess]:
     with DaemonProcess(
         tmp_path, "--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)
     ) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def same_signals() -> Iterator[None]:
+    """Whatever a test blocks or ignores in this process, the programs that later tests start would inherit."""
+    blocked, ignored = _signals()
+    yield
+    more = _signals()[0] - blocked, _signals()[1] - ignored
+    assert more == (set(), set()), "signals stay blocked or ignored: use own_signals"
+
+
+@pytest.fixture
+def own_signals(same_signals: None) -> Iterator[None]:
+    """For tests that run a program in this process: its signals are as before at the end."""
+    blocked, ignored = _signals()
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    for number in _signals()[1] - ignored:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _signals() -> tuple[set[int], set[int]]:
+    """Those that are blocked, and those that are ignored."""
+    blocked = {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())}
+    return blocked, {int(each) for each in signal.valid_signals() if signal.getsignal(each) is signal.SIG_IGN}
+
+
+@pytest.fixture
+def unrepairing(tmp_path: Path, loopback_port: int) -> Iterator[DaemonProcess]:
+    """The same for tests that count each datagram: it sends nothing but messages."""
+    flags = ("--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port))
+    with DaemonProcess(tmp_path, *flags, environ={"BCCND_REPAIR__ON": "false"}) as running:
         yield running
 
 

@@ -1,6 +1,7 @@
 """The local bus packet by packet, without a client library."""
 
 import errno
+import itertools
 import json
 import socket
 import time
@@ -14,6 +15,9 @@ PACKET_LIMIT = 1 << 17
 
 # Seconds that something which must happen may take. A busy machine is slow, and only a failing test waits so long.
 PATIENCE = 30.0
+
+# Polls of a condition, a hundredth of a second apart, before it may be said that it has not come true.
+LEAST_POLLS = 100
 
 
 @contextmanager
@@ -124,9 +128,16 @@ def message_of(packet: bytes) -> tuple[str, bytes]:
     return head[4:].decode(), payload
 
 
-def wait_until(condition: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
-    """Polls `condition` until it is true. Fails after `seconds` and names `what` it waited for."""
+def wait_until(
+    condition: Callable[[], object], what: str | Callable[[], str], seconds: float = PATIENCE
+) -> None:
+    """Polls `condition` until it is true. Fails after `seconds` and says `what` it waited for.
+
+    While the machine stands still nothing can come true: `LEAST_POLLS` are made however late it is."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+    for poll in itertools.count():
+        if condition():
+            return
+        if poll >= LEAST_POLLS and time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what if isinstance(what, str) else what()}")
         time.sleep(0.01)

@@ -20,9 +20,18 @@ def datagram(src: str, seq: int, chan: str, payload: bytes = b"", key: bytes | N
     return f"BCCN1[{len(body)}{integrity}]".encode() + body
 
 
-def plain_socket(port: int, *, seconds: float = PATIENCE) -> socket.socket:
+class PlainSocket(socket.socket):
+    """`recv` passes over what daemons say about repair, which comes at moments of their own. `recvfrom` does not."""
+
+    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
+        while (heard := super().recv(bufsize, flags)).startswith(b"BCCN1[") and b":!bccnd/repair|" in heard:
+            pass
+        return heard
+
+
+def plain_socket(port: int, *, seconds: float = PATIENCE) -> PlainSocket:
     """Bound to 0.0.0.0:`port` beside others (SO_REUSEADDR), may broadcast; waits up to `seconds`."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock = PlainSocket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)

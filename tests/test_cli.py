@@ -113,7 +113,7 @@ SILLY: dict[str, tuple[list[str], str]] = {
     "message too large": (["pub", "a", "x" * 3000], "on the wire, at most 1400 (too-large)"),
     "name with a space": (["pub", "a", "b", "--name", "c d"], "CMSG name: "),
     "half a star": (["sub", "a*b"], "SUB a*b: "),
-    "directed pattern": (["sub", "!x"], "SUB !x: "),
+    "directed half star": (["sub", "!a*b"], "SUB !a*b: "),
     "excluded half star": (["sub", "a", "-x", "b*c"], "--exclude: 'b*c' matches nothing: after '*'"),
     "format without a letter": (["sub", "a", "-F", "%"], "format: '%' means nothing"),
     "negative wait": (["sub", "a", "-W=-1"], "--wait: '-1' is not a number of seconds"),

@@ -152,7 +152,7 @@ IN_CODE = re.compile(
     rf"(?<![\w/.$}}-])(?:bccnd|clients|tests|etc|systemd)/[\w*./-]+\.(?:{'|'.join(ENDINGS)})\b"
 )
 # Channels, and what programs make or administrators have: they look like paths of ours.
-NO_PATHS = re.compile(r"bccnd/(?:ask|keys|\d.*)|results\.json|etc/bccnd/bccnd\.toml")
+NO_PATHS = re.compile(r"bccnd/(?:ask|keys|link|link/status|links|\d.*)|results\.json|etc/bccnd/bccnd\.toml")
 
 
 def test_paths_in_documents_exist() -> None:

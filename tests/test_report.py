@@ -8,6 +8,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from bccnd import report
+from bccnd.relay.askers import Asker
 from bccnd.relay.identity import Peer
 from bccnd.relay.slow import Episode, Trouble
 from tests.relay.fakes import Bus
@@ -92,6 +93,22 @@ def test_a_fault_names_the_client_that_met_it():
         report.fault(fault, "a timer")
     line = {"event": "fault", "log_level": "error", "exc_info": fault}
     assert lines == [line | IDENTITY | {"where": "a client"}, line | {"where": "a timer"}]
+
+
+def test_a_host_that_misses_much_is_named_with_what_to_look_at():
+    with capture_logs() as lines:
+        report.askers([Asker("b", "10.0.0.2", asked=300, sent=9000, seconds=10.0)])
+    (line,) = lines
+    assert "bccn doctor" in line.pop("see")
+    assert line == {
+        "event": "host misses much",
+        "log_level": "warning",
+        "host": "b",
+        "peer": "10.0.0.2",
+        "asked": 300,
+        "sent": 9000,
+        "seconds": 10.0,
+    }
 
 
 def test_a_slow_client_is_logged_at_begin_and_end():

@@ -4,13 +4,15 @@ import array
 import asyncio
 import os
 import pickle
+import signal
 import socket
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from bccnd.errors import BccndError, ConfigError, UnavailableError
-from bccnd.restart import DESCRIPTORS_A_MESSAGE, READY, VARIABLE, Predecessor, Successor
+from bccnd.restart import DESCRIPTORS_A_MESSAGE, READY, VARIABLE, Predecessor, Replacement, Successor
 
 
 def test_the_variable_is_taken_out_of_the_environment() -> None:
@@ -90,3 +92,77 @@ def test_a_conversation_that_ends_early_is_reported(unread: bool) -> None:
         with pytest.raises(UnavailableError, match="has left"):
             predecessor.receive()
         ending.join()
+
+
+class Handing:
+    """A replacement in this process; ``take_over`` is its successor. ``log``: what was called, and the signals that
+    the successor got.
+    """
+
+    pid = 4711
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, take_over: Callable[["Handing"], None]) -> None:
+        self.log: list[object] = []
+        self.stop = asyncio.Event()
+        self.replacement = Replacement(
+            self.stop,
+            lambda: self.log.append("reload"),
+            lambda: (self.log.append("leave"), ({}, {}))[1],
+            lambda: self.log.append("resume"),
+        )
+        self._take_over = take_over
+        monkeypatch.setattr(Successor, "start", self._start)
+        monkeypatch.setattr(os, "kill", lambda *given: self.log.append(given))
+
+    async def _start(self) -> "Handing":
+        return self
+
+    async def hand_over(self, leave: Callable[[], object]) -> None:
+        leave()
+        self._take_over(self)
+
+
+async def test_signals_that_come_meanwhile_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take_over(handing: Handing) -> None:
+        handing.replacement._on_reload()
+        handing.stop.set()
+
+    handing = Handing(monkeypatch, take_over)
+    handing.replacement._on_reload()  # one of before it began is not
+    handing.replacement._begin()
+    assert await handing.replacement.ended()
+    assert handing.replacement.paused
+    passed_on = [(Handing.pid, signal.SIGTERM), (Handing.pid, signal.SIGHUP)]
+    assert handing.log == ["reload", "leave", "reload", *passed_on]
+
+
+@pytest.mark.parametrize("error", [UnavailableError("it has left"), KeyError("a fault of ours")])
+async def test_it_goes_on_when_nobody_takes_over(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    failed = asyncio.Event()
+
+    def take_over(handing: Handing) -> None:
+        failed.set()
+        raise error
+
+    handing = Handing(monkeypatch, take_over)
+    for _ in range(2):  # and may try again
+        handing.log.clear()
+        handing.replacement._begin()
+        handing.replacement._begin()  # one at a time
+        await failed.wait()
+        failed.clear()
+        while handing.replacement.paused:
+            await asyncio.sleep(0)
+        assert handing.log == ["leave", "resume"]
+    handing.stop.set()
+    assert not await handing.replacement.ended()
+
+
+async def test_a_stop_ends_a_successor_that_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    handing = Handing(monkeypatch, lambda _: None)
+    handing.replacement._begin()
+    handing.stop.set()
+    assert not await handing.replacement.ended()
+    assert handing.log == []
+    handing.replacement._begin()  # too late
+    assert not await handing.replacement.ended()

@@ -27,6 +27,7 @@ DROPS           messages that a client has lost since it connected
 HOLDS           publishers that wait for a client with the policy block
 RECV/S          datagrams per second from a source
 LOST, LOSS      datagrams of a source that never came, and percent of all
+REPAIRED        datagrams of a source that were lost, asked for, and came
 DUPL., LATE     datagrams of a source that came twice, or out of order
 RESTARTS        how often a source began with new numbers
 SILENT          how long ago a source was last heard
@@ -75,13 +76,14 @@ def _header(figures: Figures | None, trouble: str, clock: str, width: int) -> li
     title = printable(f"bccnd {status['version']} on {status['host']}, pid {status['pid']}")
     title += f", up {duration(status['uptime'])}"
     heard = status["sources"] if "sources" in figures.cut else len(figures.sources)
-    kernel = status.get("kernel", {}).get("dropped", 0)
+    kernel, repair = status.get("kernel", {}).get("dropped", 0), status.get("repair", {})
     texts = {
         "messages": f"{rates['published']} published, {rates['delivered']} delivered, {rates['dropped']} dropped",
         "datagrams": f"{rates['received']} in, {rates['sent']} out, {rates['rejected']} rejected, "
         f"{rates['kernel']} kernel drops",
         "in all": f"{amount(counters['dropped'])} dropped, {amount(rejected(status))} rejected, "
-        f"{amount(kernel)} kernel drops, {amount(counters['unsent'])} unsent",
+        f"{amount(kernel)} kernel drops, {amount(counters['unsent'])} unsent, "
+        f"{amount(repair.get('repaired', 0))} repaired",
         "now": f"{counted(status['clients'], 'client')}, {status['slow']} too slow, "
         f"{counted(heard, 'source')}, {counted(queued['packets'], 'packet')} queued",
     }

@@ -79,6 +79,7 @@ SOURCES = (
     Column("received", "RECV/S", lambda row: row["rate"], rate),
     Column("lost", "LOST", lambda row: row["lost"], amount),
     Column("loss", "LOSS", lambda row: row["loss"], percent),
+    Column("repaired", "REPAIRED", lambda row: row.get("repaired", 0), amount, spare=1),
     Column("duplicates", "DUPL.", lambda row: row["duplicates"], amount, spare=2),
     Column("late", "LATE", lambda row: row["late"], amount, spare=3),
     Column("restarts", "RESTARTS", lambda row: row["restarts"], amount, spare=4),

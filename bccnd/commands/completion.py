@@ -13,7 +13,7 @@ FILES = frozenset({"FILE", "PATH", "DIR"})
 
 DESCRIPTION = """\
 Print a script with which a shell completes the commands and options of bccn,
-bccnd and bccnd-record.
+bccnd, bccnd-record, bccnd-backbone and bccnd-uplink.
 """
 EPILOG = """\
 examples:
@@ -92,7 +92,9 @@ def zsh() -> str:
 
 
 def fish() -> str:
-    lines = ['# Completion for bccn, bccnd and bccnd-record, from "bccn completion".']
+    lines = [
+        '# Completion for bccn, bccnd, bccnd-record, bccnd-backbone and bccnd-uplink, from "bccn completion".'
+    ]
     for program in programs():
         lines.append(f"complete -c {program.name} -f")
         condition = "__fish_use_subcommand" if program.words else ""

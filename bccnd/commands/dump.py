@@ -36,10 +36,12 @@ meet all.
 """
 
 EPILOG = """\
-The verdict of a datagram is ok, or why the daemon rejects it: hmac, length,
-magic and so on. What this host sends is shown when it is sent. It also comes
-back from the network, with the verdict own, or duplicate when its sender has
-left; that is shown only if --verdict names it.
+The verdict of a datagram is ok, repaired if it had been lost and was sent
+again, or why the daemon rejects it: hmac, length, magic and so on. What this
+host sends is shown when it is sent. It also comes back from the network, with
+the verdict own, or duplicate when its sender has left; that is shown only if
+--verdict names it. What daemons say to each other about lost datagrams is on
+the channel !bccnd/repair.
 
 examples:
   bccn dump 'sensors/>'

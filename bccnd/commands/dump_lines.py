@@ -6,6 +6,7 @@ from typing import Any
 from bccnd.commands.sightings import Sighting
 from bccnd.commands.terminal import iso_time
 from bccnd.process.standard_streams import printable
+from bccnd.wire import repair
 
 # Characters of the payload that are shown before any other column gives way.
 PAYLOAD_LEAST = 12
@@ -29,7 +30,7 @@ class Paint:
 
 def line(sighting: Sighting, width: int | None, paint: Paint) -> str:
     """One line. On a narrow terminal columns that ``-v`` shows as well give way to the payload."""
-    payload = printable(sighting.parts.shown)
+    payload = "; ".join(repair_words(sighting)) or printable(sighting.parts.shown)
     if sighting.detail:
         payload = (
             f"{payload} ({printable(sighting.detail)})" if payload else f"({printable(sighting.detail)})"
@@ -93,7 +94,31 @@ def details(sighting: Sighting) -> list[str]:
         rows.append(("channel", f"{printable(parts.chan)} ({parts.mode})"))
     what = "datagram" if parts.body is None else "body" if parts.payload is None else "payload"
     rows.append((what, _bytes(parts.shown)))
+    rows += [("says", text) for text in repair_words(sighting)]
     return [f"    {name:<9} {text}" for name, text in rows]
+
+
+def repair_words(sighting: Sighting) -> list[str]:
+    """What daemons say to each other about lost datagrams, a text for each source; empty for any other payload."""
+    parts = sighting.parts
+    message = repair.parse(parts.payload or b"") if parts.chan == repair.CHANNEL else None
+    if message is None:
+        return []
+    if isinstance(message, repair.Plain | repair.Relayed):
+        texts = [printable(src) for src in message.sources]
+    elif isinstance(message, repair.Last):
+        texts = [
+            f"{printable(src)} #{last}" if first is None else f"{printable(src)} #{first}-{last} (new)"
+            for src, first, last in message.sources
+        ]
+    else:
+        texts = [f"{printable(src)} {' '.join(map(_range, ranges))}" for src, ranges in message.numbers]
+    texts[0] = f"{type(message).__name__.lower()} {texts[0]}"
+    return texts
+
+
+def _range(numbers: range) -> str:
+    return f"#{numbers[0]}" if len(numbers) == 1 else f"#{numbers[0]}-{numbers[-1]}"
 
 
 def _envelope(sighting: Sighting) -> str:

@@ -4,11 +4,13 @@ A check says nothing where its facts are unknown. To add a check, add what it ne
 a function here, and name it in CHECKS.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from bccnd.commands.rates import loss_of
 from bccnd.commands.terminal import counted
 from bccnd.wire.verdict import HARMLESS, Verdict, verdict_of
 
@@ -22,6 +24,7 @@ LOSS_PERCENT = 1.0
 NAMES_SHOWN = 3
 # The part of the limit that may be in use.
 DESCRIPTORS_SPARE = 0.9
+HELD_SPARE = 0.9
 
 
 class Level(StrEnum):
@@ -78,6 +81,7 @@ class Facts:
     interfaces: tuple[str, ...] = ()
     port: int = 5400
     receive_bytes: int | None = None
+    hold_bytes: int | None = None
     key_file: KeyFile | None = None
     socket_path: str = ""
     socket: str = "served"
@@ -396,18 +400,87 @@ def rejected(facts: Facts) -> Iterable[Finding]:
 
 def sources(facts: Facts) -> Iterable[Finding]:
     heard = [row for row in facts.sources if row["peer"]]
-    lossy = [(100 * row["lost"] / (row["lost"] + row["received"] or 1), row) for row in heard]
+    lossy = [(loss_of(row).after, row) for row in heard]
     lossy = sorted((each for each in lossy if each[0] >= LOSS_PERCENT), key=lambda each: -each[0])
     if lossy:
         names = _names(f"{row['src']} ({loss:.1f}%)" for loss, row in lossy)
-        remedy = "of one host: its link; of all: our receive buffer or link; copies = 2 helps against loss"
+        remedy = "of one host: its link; of all: our receive buffer or link; repair on both sides helps"
         yield _warning("sources", f"{len(lossy)} of {len(heard)} with loss: {names}", remedy)
     silent = [row["src"] for row in heard if row.get("state") == "silent"]
     if silent:
         remedy = "see: bccn who; look at those hosts and their links"
         yield _warning("sources", f"{counted(len(silent), 'source')} fell silent: {_names(silent)}", remedy)
     if facts.status is not None and not lossy and not silent:
-        yield _ok("sources", f"{counted(len(heard), 'source')} heard, none with loss")
+        yield _ok("sources", f"{counted(len(heard), 'source')} heard, none with loss{_relays(heard)}")
+
+
+def _relays(heard: Iterable[Row]) -> str:
+    """By whom sources of other segments are relayed, and how many."""
+    by = Counter(row["relayed"]["host"] for row in heard if row.get("relayed"))
+    return f"; {by.total()} of other segments, relayed by {_names(sorted(by))}" if by else ""
+
+
+def repair(facts: Facts) -> Iterable[Finding]:
+    told, what = (facts.status or {}).get("repair"), "repair"
+    if not told:
+        return
+    others = [row["src"] for row in facts.sources if row.get("repair")]
+    if not told["on"]:
+        if others:
+            text = f"off here, though others repair ({_names(others)}): what this host loses stays lost"
+            yield _warning(what, text, "set repair.on = true in the settings, and reload with SIGHUP")
+        else:
+            yield _ok(what, "off")
+        return
+    troubles = [*_askers(told), *_mended(facts.sources), *_unrepaired(told, facts.hold_bytes)]
+    yield from troubles
+    if not troubles:
+        yield _ok(
+            what, f"{counted(told['repaired'], 'message')} repaired, {told['resent']} sent again for others"
+        )
+
+
+def _askers(told: Row) -> Iterable[Finding]:
+    """Hosts that miss much of what this one sends."""
+    for row in told["askers"]:
+        of = f" of {row['sent']} sent" if row["sent"] else ""
+        text = f"{row['host']} ({row['peer']}) asked for {row['asked']}{of} in {row['seconds']:.0f} s"
+        yield _warning("repair", text, "its link or its receive buffer: run bccn doctor and ip -s link there")
+    if told["refused"]:
+        text = (
+            f"{counted(told['refused'], 'datagram')} not sent again: others asked for more than their share"
+        )
+        yield _warning(
+            "repair", text, "see which host: this list, or the log; after bursts raise repair.rate"
+        )
+
+
+def _mended(sources: Iterable[Row]) -> Iterable[Finding]:
+    """Loss that does no harm yet."""
+    losses = [(loss_of(row), row) for row in sources if row["peer"] and row.get("repaired")]
+    mended = [(loss.before, row) for loss, row in losses if loss.before >= LOSS_PERCENT > loss.after]
+    if mended:
+        names = _names(
+            f"{row['src']} ({loss:.1f}%)" for loss, row in sorted(mended, key=lambda each: -each[0])
+        )
+        text = f"{counted(len(mended), 'source')} with loss that was repaired: {names}"
+        yield _warning(
+            "repair", text, "of one host: its link; of all: our receive buffer or link (ip -s link)"
+        )
+
+
+def _unrepaired(told: Row, hold_bytes: int | None) -> Iterable[Finding]:
+    """What this host missed and did not get."""
+    if told["given_up"]:
+        text = f"{counted(told['given_up'], 'message')} did not come in time"
+        remedy = "see whose: bccn who; look at this host's link and buffer: ip -s link; or raise repair.hold_seconds"
+        yield _warning("repair", text, remedy)
+    if told["gone"]:
+        text = f"{counted(told['gone'], 'message')} missed here and no longer kept where they were sent"
+        yield _warning("repair", text, "raise repair.numbers and repair.source_bytes there")
+    if hold_bytes and told["held"]["bytes"] > HELD_SPARE * hold_bytes:
+        text = f"{told['held']['bytes']} bytes wait for missing messages, of {hold_bytes} allowed"
+        yield _warning("repair", text, "raise repair.hold_bytes, or lower repair.hold_seconds")
 
 
 def _names(names: Iterable[str]) -> str:
@@ -418,7 +491,7 @@ def _names(names: Iterable[str]) -> str:
 
 CHECKS: tuple[Callable[[Facts], Iterable[Finding]], ...] = (
     configuration, key_file, socket, daemon, network, port, rights, rights_by_program, round_trip, interfaces,
-    segment, buffers, rejected, sources, clients, clock, descriptors,
+    segment, buffers, rejected, sources, repair, clients, clock, descriptors,
 )  # fmt: skip
 
 

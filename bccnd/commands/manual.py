@@ -13,7 +13,8 @@ from bccnd.process.standard_streams import printable, say
 
 DESCRIPTION = """\
 Write the manual pages: bccn(1) and one for each of its commands, bccnd(8),
-bccnd-record(8) and bccnd.toml(5), into the folders man1, man5 and man8 of DIR.
+bccnd-record(8), bccnd-backbone(8), bccnd-uplink(8) and bccnd.toml(5), into the
+folders man1, man5 and man8 of DIR.
 """
 EPILOG = """\
 examples:
@@ -50,13 +51,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def pages() -> dict[str, str]:
     """The name of each file, and its text for man(1)."""
-    client, daemon, recorder = programs()
+    client, daemon, recorder, backbone, uplink = programs()
     parts = commands()
     names = [f"bccn-{command}" for command in parts]
     made = {
         "bccn.1": _page(client, "bccn", 1, [*names, "bccnd"]),
         "bccnd.8": _page(daemon, "bccnd", 8, ["bccnd.toml", "bccn"]),
         "bccnd-record.8": _page(recorder, "bccnd-record", 8, ["bccnd"]),
+        "bccnd-backbone.8": _page(backbone, "bccnd-backbone", 8, ["bccn-backbone"]),
+        "bccnd-uplink.8": _page(uplink, "bccnd-uplink", 8, ["bccn-links", "bccnd"]),
         "bccnd.toml.5": _settings(),
     }
     for command, part in parts.items():
@@ -65,7 +68,7 @@ def pages() -> dict[str, str]:
 
 
 # The other pages are in section 1.
-SECTIONS = {"bccnd": 8, "bccnd-record": 8, "bccnd.toml": 5}
+SECTIONS = {"bccnd": 8, "bccnd-record": 8, "bccnd-backbone": 8, "bccnd-uplink": 8, "bccnd.toml": 5}
 
 
 def _page(part: Outline, name: str, section: int, also: Iterable[str]) -> str:

@@ -4,9 +4,11 @@ import argparse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from bccnd.backbone import settings as backbone
 from bccnd.commands.parsers import COMMANDS, command_parser, main_parser
 from bccnd.process import configuration
 from bccnd.recorder import settings as recorder
+from bccnd.uplink import settings as uplink
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,13 @@ class Outline:
 
 
 def programs() -> list[Outline]:
-    """``bccn``, ``bccnd`` and ``bccnd-record``."""
+    """``bccn``, ``bccnd``, ``bccnd-record``, ``bccnd-backbone`` and ``bccnd-uplink``."""
     return [
         _outline(main_parser(), "talk to the bccnd bus of this host", COMMANDS),
         _outline(configuration.command_line(), "relay messages between the programs of a network segment"),
         _outline(recorder.command_line(), "record what this host sends and receives"),
+        _outline(backbone.command_line(), "number messages and send them to subscribers in several networks"),
+        _outline(uplink.command_line(), "carry chosen channels to other segments, and theirs here"),
     ]
 
 

@@ -20,6 +20,8 @@ COMMANDS = {
     "status": "show the daemon, its clients, and the sources it hears",
     "top": "show live what happens per second",
     "doctor": "find out what is wrong, and what to do",
+    "links": "show the uplinks, and the segments they hear",
+    "backbone": "speak to a fyrehose backbone",
     "completion": "print a script for completion in the shell",
     "manual": "write the manual pages",
 }

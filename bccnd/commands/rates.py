@@ -9,13 +9,20 @@ Rules
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from bccnd.wire.verdict import HARMLESS
 
 Row = dict[str, Any]
 
 _STATUS_RATES = ("published", "received", "accepted", "sent", "unsent", "delivered", "dropped")
+
+
+class Loss(NamedTuple):
+    """Percent of what a source sent: what was lost ``before`` repair, and what stayed lost ``after`` it."""
+
+    before: float
+    after: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +44,8 @@ class Figures:
     """A sample, with the rates since the one ``seconds`` earlier; 0.0 if there is none.
 
     ``rates``: per second, of the whole daemon. Besides what the daemon reports, rows of clients have ``in`` and
-    ``out``, and rows of sources ``rate`` and ``loss``, the percentage that is lost of what the source sent.
+    ``out``, and rows of sources ``rate``, and ``missed`` and ``loss``: the percentages of what the source sent that
+    were lost before repair, and after.
     """
 
     seconds: float
@@ -73,10 +81,18 @@ def compare(before: Sample | None, now: Sample) -> Figures:
         old = old_sources.get(row["src"])
         if old is None and before and "sources" not in before.cut:
             old = {}
-        sent = row["received"] + row["lost"]
-        loss = 100 * row["lost"] / sent if sent else 0.0
-        sources.append(row | {"rate": _rate(old, row, "received", seconds), "loss": loss})
+        loss = loss_of(row)
+        rate = _rate(old, row, "received", seconds)
+        sources.append(row | {"rate": rate, "missed": loss.before, "loss": loss.after})
     return Figures(seconds, now.status, _totals(before, now, seconds), clients, sources, now.cut)
+
+
+def loss_of(source: Mapping[str, Any]) -> Loss:
+    """Of the row of a source; an older daemon does not repair."""
+    lost, sent = source["lost"], source["received"] + source["lost"]
+    if not sent:
+        return Loss(0.0, 0.0)
+    return Loss(100 * (lost + source.get("repaired", 0)) / sent, 100 * lost / sent)
 
 
 def _totals(before: Sample | None, now: Sample, seconds: float) -> dict[str, float | None]:

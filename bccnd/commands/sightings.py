@@ -18,7 +18,7 @@ from bccnd.commands.dissection import Dissection, dissect
 from bccnd.wire.bccn1 import Integrity
 from bccnd.wire.pcap import Direction, Packet
 from bccnd.wire.udp import PAYLOAD_LIMIT, UdpDatagram
-from bccnd.wire.verdict import Verdict
+from bccnd.wire.verdict import DELIVERED, Verdict
 
 # In place of a verdict: the capture has only the beginning of the datagram.
 CUT = "cut"
@@ -52,7 +52,7 @@ class Sighting:
 
     @property
     def rejected(self) -> bool:
-        return self.verdict != Verdict.OK and not self.echo
+        return self.verdict not in DELIVERED and not self.echo
 
     @property
     def detail(self) -> str:

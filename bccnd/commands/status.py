@@ -58,10 +58,18 @@ def _daemon(status: dict[str, Any]) -> list[str]:
         "integrity": status["integrity"],
         "bus": f"{counted(status['clients'], 'client')}, {counted(status['subscriptions'], 'subscription')}"
         + (f", {status['slow']} too slow" if status["slow"] else ""),
-        "messages": _listed(counters, "published", "delivered", "dropped", "errors"),
+        "messages": _listed(
+            counters,
+            "published",
+            "delivered",
+            "dropped",
+            "errors",
+            *["bridged"] * bool(counters.get("bridged")),
+        ),
         "datagrams": _listed(counters, "received", "accepted", "unwanted", "sent", "unsent"),
         "kernel": f"{kernel.get('dropped', 0)} dropped, {kernel.get('filtered', 0)} filtered",
         "retained": f"{counted(retained['channels'], 'channel')}, {counted(retained['bytes'], 'byte')}",
+        "repair": _repair(status.get("repair")),
         "rejected": ", ".join(f"{count} {reason}" for reason, count in sorted(status["rejected"].items()))
         or "none",
         "refused": _listed(status["refused"], *sorted(status["refused"])) or "none",
@@ -71,6 +79,20 @@ def _daemon(status: dict[str, Any]) -> list[str]:
     title = f"bccnd {status['version']} on {status['host']}, pid {status['pid']}, up {up}"
     texts = [("socket", status["socket"]), *bindings(status["segments"]), *lines.items()]
     return [title, *(f"  {name:<10} {printable(text)}" for name, text in texts)]
+
+
+def _repair(repair: dict[str, Any] | None) -> str:
+    """What was lost here and repaired, then what others lost; None: of an older daemon."""
+    if not repair:
+        return "not known to this daemon"
+    mine = f"{_listed(repair, 'asked', 'repaired', 'gone')}, {repair['given_up']} given up"
+    held, kept = repair["held"]["messages"], counted(repair["kept"]["bytes"], "byte")
+    others = f"{held} held; {_listed(repair, 'resent', 'refused')}, {kept} kept"
+    return (
+        f"{mine}, {others}"
+        if repair["on"]
+        else f"off; {repair['repaired']} repaired, {repair['resent']} resent"
+    )
 
 
 def bindings(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -101,11 +123,14 @@ def _clients_table(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _sources_table(rows: list[dict[str, Any]]) -> list[str]:
-    titles = ["SOURCE", "FROM", "RECEIVED", "LOST", "DUPL.", "LATE", "RESTARTS", "SILENT"]
-    keys = ["received", "lost", "duplicates", "late", "restarts"]
+    titles = ["SOURCE", "FROM", "RECEIVED", "LOST", "REPAIRED", "DUPL.", "LATE", "RESTARTS", "SILENT"]
+    keys = ["received", "lost", "repaired", "duplicates", "late", "restarts"]
     return table(
         titles,
-        [[row["src"], row["peer"], *(row[key] for key in keys), duration(row["silent"])] for row in rows],
+        [
+            [row["src"], row["peer"], *(row.get(key, 0) for key in keys), duration(row["silent"])]
+            for row in rows
+        ],
     )
 
 

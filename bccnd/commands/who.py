@@ -8,6 +8,7 @@ import bccn
 from bccn import matches
 from bccnd.commands.arguments import pattern
 from bccnd.commands.outcome import Reporter
+from bccnd.commands.rates import loss_of
 from bccnd.commands.terminal import duration, table
 from bccnd.process.standard_streams import printable, say
 
@@ -16,6 +17,11 @@ Show the sources by host: the programs of this host, and the sources it hears
 from the segment. A source that sends heartbeats is alive, silent (it missed
 several of them) or left. Of the others it is only known when they were last
 heard.
+
+LOST is what never came. REPAIRED was lost as well, and came when the daemon
+asked for it. A daemon that sends again what others miss "repairs". A source
+of another segment is "by" the host that relays it; what that leaves out is
+not lost, and what this host relays comes back to it once, as a duplicate.
 """
 
 EPILOG = """\
@@ -23,10 +29,10 @@ examples:
   bccn who
   bccn who 'relay01/>' '*/bccnd/*'
   bccn who --silent
-  bccn who --json | jq '.hosts[].sources[] | select(.lost > 0) | .src'
+  bccn who --json | jq '.hosts[].sources[] | select(.missed_percent > 1) | .src'
 """
 CURRENT_SECONDS = 600
-TITLES = ["SOURCE", "STATE", "HEARD", "RECEIVED", "LOST", "LOST%", "DUPL.", "VERSION"]
+TITLES = ["SOURCE", "STATE", "HEARD", "RECEIVED", "LOST", "LOST%", "REPAIRED", "DUPL.", "VERSION"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,10 +77,15 @@ def current(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         row
         for row in rows
-        if row["peer"] == "local"
+        if _is_here(row)
         or (row["state"] == "silent" and _daemon_host(row) not in served)
         or (row["state"] != "silent" and row["silent"] <= CURRENT_SECONDS)
     ]
+
+
+def _is_here(row: dict[str, Any]) -> bool:
+    """Whether it is a program of this host. What a bridge of this host relays is none."""
+    return row["peer"] == "local" and not row.get("relayed")
 
 
 def _daemon_host(row: dict[str, Any]) -> str | None:
@@ -86,14 +97,20 @@ def _daemon_host(row: dict[str, Any]) -> str | None:
 def _row(src: str, **known: Any) -> dict[str, Any]:
     row = {
         "src": src, "peer": "local", "state": "alive", "silent": 0.0, "received": 0, "lost": 0, "lost_percent": 0.0,
-        "duplicates": 0, "version": None, "heartbeat": None,
+        "missed_percent": 0.0, "repaired": 0, "gone": 0, "given_up": 0, "held": 0, "duplicates": 0, "version": None,
+        "repair": None, "heartbeat": None, "relayed": None, "left_out": 0,
     }  # fmt: skip
     return row | known
 
 
 def _daemon_row(status: dict[str, Any]) -> dict[str, Any]:
     src = status.get("src", f"{status['host']}/bccnd/{status['pid']}")
-    return _row(src, received=status["counters"]["sent"], version=status["version"])
+    return _row(
+        src,
+        received=status["counters"]["sent"],
+        version=status["version"],
+        repair=status.get("repair", {}).get("numbers") or None,
+    )
 
 
 def _client_row(client: dict[str, Any]) -> dict[str, Any]:
@@ -101,15 +118,21 @@ def _client_row(client: dict[str, Any]) -> dict[str, Any]:
 
 
 def _source_row(source: dict[str, Any]) -> dict[str, Any]:
-    expected = source["received"] + source["lost"]
+    loss = loss_of(source)
     names = ("peer", "silent", "received", "lost", "duplicates")
+    counted = ("repaired", "gone", "given_up", "held")  # not by an older daemon
     return _row(
         source["src"],
         **{name: source[name] for name in names},
-        lost_percent=round(100 * source["lost"] / expected, 1) if expected else 0.0,
+        **{name: source.get(name, 0) for name in counted},
+        lost_percent=round(loss.after, 1),
+        missed_percent=round(loss.before, 1),
         state=source.get("state"),
         version=source.get("version"),
+        repair=source.get("repair"),
         heartbeat=source.get("heartbeat"),
+        relayed=source.get("relayed"),
+        left_out=source.get("left_out", 0),
     )
 
 
@@ -141,16 +164,22 @@ def _lines(hosts: list[dict[str, Any]]) -> list[str]:
 
 
 def _host_line(host: dict[str, Any]) -> str:
-    peers = sorted({row["peer"] for row in host["sources"]} - {"local"})
+    peers = sorted({_way(row) for row in host["sources"]} - {"local"})
     more = " and others" if len(peers) > 2 else ""
     where = ", ".join((["this host"] if host["here"] else []) + peers[:2]) + more
     return printable(f"{host['host']} ({where})")
 
 
+def _way(row: dict[str, Any]) -> str:
+    """What its datagrams came from."""
+    return f"relayed by {row['relayed']['host']}" if row["relayed"] else str(row["peer"])
+
+
 def _cells(row: dict[str, Any]) -> list[object]:
-    heard = "here" if row["peer"] == "local" else f"{duration(row['silent'])} ago"
+    heard = "here" if _is_here(row) else f"{duration(row['silent'])} ago"
+    relayed = f"by {row['relayed']['host']}" if row["relayed"] else ""
     name = row["src"].partition("/")[2] or row["src"]
     return [
-        f"  {name}", row["state"] or "-", heard, row["received"], row["lost"], row["lost_percent"], row["duplicates"],
-        row["version"] or "",
+        f"  {name}", row["state"] or "-", heard, row["received"], row["lost"], row["lost_percent"], row["repaired"],
+        row["duplicates"], f"{row['version'] or ''}{' repairs' * bool(row['repair'])} {relayed}".strip(),
     ]  # fmt: skip

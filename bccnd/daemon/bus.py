@@ -15,6 +15,7 @@ import socket
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import time_ns
 from typing import Any
 
@@ -36,12 +37,8 @@ from bccnd.relay.identity import Peer
 from bccnd.relay.moment import Moment
 from bccnd.relay.session import Session
 
-# Batches read from one client in one turn, which READING_NS may end earlier.
+# Batches read from one client in one turn, if they are as short as that.
 CLIENT_BATCHES = 8
-
-# No batch is read so many nanoseconds after a turn began: it would seldom be done when the turn is over, and what is
-# left has to be copied.
-READING_NS = TURN_NS // 2
 
 # Batches read from one client at the end: a client that never stops sending must not keep the daemon.
 LAST_BATCHES = 64
@@ -224,18 +221,25 @@ class Bus:
     def _read_on(self, session: Session, unix_ns: int) -> None:
         """Read a few batches in one turn: another read costs less than another round of the loop.
 
-        Of a client that does not read its answers no more is read at once: what else it asks for waits in its own
-        socket.
+        None is read that would end after the turn if it took as long as the one before. Of a client that does not
+        read its answers no more is read at once: what else it asks for waits in its own socket.
         """
         if self._turns.have_many(session) or session.outbox.answers:
             self._read(session, self._read_one, unix_ns)
             return
+        turns = self._turns
         for _ in range(CLIENT_BATCHES):
-            if not self._read(session, self._table.read, unix_ns):
-                break
-            unix_ns = time_ns()
-            if not 0 <= unix_ns - self._begun < READING_NS:
-                break
+            read = partial(self._table.read, most=turns.batch_of(session))
+            if not self._read(session, read, unix_ns):
+                if session in self._left:
+                    turns.read_less(session)
+                return
+            before, unix_ns = unix_ns, time_ns()
+            used = unix_ns - self._begun
+            if used < TURN_NS // 2:
+                turns.read_more(session)
+            if not 0 <= used < TURN_NS - (unix_ns - before):
+                return
 
     def _turn_is_over(self) -> bool:
         return not 0 <= time_ns() - self._begun < TURN_NS

@@ -52,6 +52,7 @@ LIMITED = frozenset(
         "refused",
         # a host
         "datagrams dropped",
+        "host misses much",
         "kernel dropped datagrams: receive buffer full",
         "segment not readable",
     }

@@ -20,7 +20,7 @@ import uvloop
 from bccnd.daemon import log_events
 from bccnd.daemon.descriptors import allow_descriptors
 from bccnd.daemon.links import bindings_of, choice_of
-from bccnd.daemon.service import EARLY_SIGNALS, STOP_SIGNALS, Daemon
+from bccnd.daemon.service import Daemon
 from bccnd.errors import BccndError
 from bccnd.net.endpoints import Endpoints
 from bccnd.net.links import LinkWatch
@@ -32,7 +32,7 @@ from bccnd.process.log_limit import LogLimit
 from bccnd.process.settings import Settings
 from bccnd.process.standard_streams import complain, guarded, say
 from bccnd.process.systemd import take_listening_socket, take_watchdog
-from bccnd.restart import Predecessor
+from bccnd.restart import EARLY_SIGNALS, STOP_SIGNALS, Predecessor
 
 log = structlog.get_logger()
 

@@ -101,7 +101,7 @@ class Segments:
                 self._leave(segment, egress)
             elif binding != segment.binding:
                 segment.binding = binding
-                egress.set_writer(SegmentWriter(self._arena, segment, self._gather_region))
+                self._connect(segment, egress)
         for binding in wanted.values():
             self._enter(binding)
         self._failing = {
@@ -145,6 +145,12 @@ class Segments:
     def set_addresses(self, addresses: frozenset[bytes]) -> None:
         """The addresses of this host, as the peers of its datagrams are written."""
         self._relay.state.addresses = addresses
+        for segment, egress in zip(self.open, self._egresses, strict=True):
+            self._connect(segment, egress)
+
+    def _connect(self, segment: SegmentSocket, egress: Egress) -> None:
+        segment.connect()
+        egress.set_writer(SegmentWriter(self._arena, segment, self._gather_region))
 
     # -- the loop
 

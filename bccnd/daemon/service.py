@@ -10,7 +10,6 @@ Rules
 """
 
 import asyncio
-import contextlib
 import json
 import os
 import random
@@ -32,7 +31,6 @@ from bccnd.daemon.kernel import Kernel
 from bccnd.daemon.links import Links, choice_of
 from bccnd.daemon.metrics import Metrics
 from bccnd.daemon.segments import Segments
-from bccnd.daemon.supervision import Supervision
 from bccnd.errors import BccndError
 from bccnd.net.clients import Clients
 from bccnd.net.endpoints import Endpoints
@@ -40,9 +38,11 @@ from bccnd.net.links import LinkWatch
 from bccnd.net.mmsg import BATCH, Arena
 from bccnd.net.peers import process_of
 from bccnd.process import fatal, logs
+from bccnd.process.health import MODE, Health
 from bccnd.process.log_limit import LogLimit
 from bccnd.process.sequence import SequenceFile
 from bccnd.process.settings import Settings
+from bccnd.process.supervision import Supervision
 from bccnd.relay.core import Regions, Relay
 from bccnd.relay.dedup import JUMP
 from bccnd.relay.identity import Process
@@ -50,7 +50,7 @@ from bccnd.relay.moment import Moment
 from bccnd.relay.session import Session
 from bccnd.relay.state import Rules
 from bccnd.relay.succession import restore, state_of
-from bccnd.restart import Legacy, Successor
+from bccnd.restart import Legacy, Replacement
 from bccnd.wire import native
 from bccnd.wire.sbus import Cmsg
 
@@ -61,12 +61,6 @@ ALARM_SLACK = 0.001
 
 # With the number of a session it is the name of that client's descriptor for a successor.
 CLIENT = "client/"
-
-# Blocked from the start until the daemon handles them.
-EARLY_SIGNALS = {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
-
-# Blocked as well in a successor that has begun to take over.
-STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 log = structlog.get_logger()
 
@@ -95,14 +89,12 @@ class Daemon:
         self._settings, self._keys = settings, keys
         self._endpoints = endpoints
         self._read_again = read_again
-        self._reloads = 0
         self._debugging = False
         self._started = loop.time()
         self._supervision = Supervision(loop, watchdog)
         self._inherited = False
         self._stop = asyncio.Event()
-        self._successor: asyncio.Task[bool] | None = None
-        self._paused = False
+        self._replacement = Replacement(self._stop, self._reload, self._leave, self._resume)
         self._drops = report.Drops()
         rules = Rules(*reload.relay_settings(settings, keys))
         # A byte more, so that a longer packet is seen to be too long.
@@ -119,6 +111,7 @@ class Daemon:
             pid=os.getpid(),
             version=__version__.encode(),
             processes=_process,
+            chance=random.random,
         )
         self._alarm: asyncio.TimerHandle | None = None
         self._due = inf
@@ -139,7 +132,8 @@ class Daemon:
         )
         self._links = Links(loop, link_watch, self._segments, choice_of(settings))
         self._kernel = Kernel(self._segments.sockets, settings.buffers.receive_bytes)
-        self._metrics = Metrics(loop, self.relay, self._kernel, self._status, self._unready)
+        self._metrics = Metrics(loop, self.relay, self._kernel, self._status)
+        self._health = Health(loop, self._metrics.text, self._unready)
         self._metrics.reloaded(time.time())
         self._bus = Bus(
             loop,
@@ -162,16 +156,12 @@ class Daemon:
         """Serve until stopped or succeeded. Raises ``BccndError`` when it cannot begin."""
         loop = self._loop
         try:
-            self._metrics.open(self._settings)
+            self._health.open(*_http(self._settings))
         except BccndError:
             self._bus.close()
             raise
-        for signum in STOP_SIGNALS:
-            loop.add_signal_handler(signum, self._stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
         loop.add_signal_handler(signal.SIGUSR1, self._toggle_debug)
-        loop.add_signal_handler(signal.SIGUSR2, self._begin_succession)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS | STOP_SIGNALS)
+        self._replacement.watch()
         self._watch()
         if self.relay.sessions:
             # Inherited: the settings of this process may grant them other rights.
@@ -191,9 +181,9 @@ class Daemon:
             compiled=native.COMPILED,
         )
         self._supervision.serving(self._summary(), succeeded=self._inherited)
-        await self._stop.wait()
+        succeeded = await self._replacement.ended()
         tick.cancel()
-        if not await self._succeeded():
+        if not succeeded:
             self._supervision.stopping()
             await self._drain()
             self._report(ending=True)
@@ -204,7 +194,7 @@ class Daemon:
         self._bus.watch()
         self._segments.watch()
         self._links.watch()
-        self._metrics.resume()
+        self._health.resume()
 
     def _settle(self) -> bool:
         """Carry out effects until the relay has none. True if datagrams went out and the network is congested."""
@@ -239,7 +229,7 @@ class Daemon:
 
     def _on_deadline(self) -> None:
         self._alarm, self._due = None, inf
-        if not self._paused:
+        if not self._replacement.paused:
             begun = time.time_ns()
             self.relay.on_deadline(self._moment())
             self._settle()
@@ -256,7 +246,8 @@ class Daemon:
         await asyncio.sleep(1.0)
         now = self._loop.time()
         self._metrics.tick(now, 1.0)
-        if self._paused:
+        self._health.tick()
+        if self._replacement.paused:
             return
         self._faults.tick()
         self._sequence.tick(self.relay.next_seq)
@@ -278,6 +269,7 @@ class Daemon:
         now = self._loop.time()
         self._drops.report(self._dropped(), self._segments.errors, now)
         report.refusals(*self.relay.take_refusals())
+        report.askers(self.relay.take_askers(now))
         report.slow_clients(*self.relay.take_episodes(now), now)
         for left_out in self._log_limit.left_out(ending=ending):
             log.warning("more like this", **left_out)
@@ -288,7 +280,7 @@ class Daemon:
 
     def _unready(self) -> str:
         """Why the daemon does not serve, in a word; empty when it does."""
-        return "stopping" if self._stop.is_set() else "paused" if self._paused else ""
+        return "stopping" if self._stop.is_set() else "paused" if self._replacement.paused else ""
 
     def _status(self) -> dict[str, Any]:
         """What ``CMSG status`` answers: the facts about the daemon, and those that its relay adds."""
@@ -311,7 +303,6 @@ class Daemon:
     # -- reload
 
     def _reload(self) -> None:
-        self._reloads += 1
         self._supervision.reloading()
         try:
             self._apply_settings()
@@ -324,8 +315,8 @@ class Daemon:
         wanted, keys = self._read_again()
         settings, changed, held = reload.applicable(self._settings, wanted)
         relay_settings = reload.relay_settings(settings, keys)
-        if not self._paused:
-            self._metrics.open(settings)
+        if not self._replacement.paused:
+            self._health.open(*_http(settings))
         if keys != self._keys:
             changed.append("keys")
         self._settings, self._keys, self._debugging = settings, keys, False
@@ -335,8 +326,7 @@ class Daemon:
         self.relay.reconfigure(*relay_settings, self._moment())
         self._metrics.reloaded(time.time())
         self._links.choose(choice_of(settings))
-        if not self._paused:
-            self._metrics.resume()
+        if not self._replacement.paused:
             self._settle()
         if held:
             log.warning("needs a restart", settings=held)
@@ -365,52 +355,13 @@ class Daemon:
 
     # -- succession
 
-    def _begin_succession(self) -> None:
-        if self._successor is None and not self._stop.is_set():
-            self._successor = self._loop.create_task(self._succeed())
-
-    async def _succeed(self) -> bool:
-        """Start a new process and hand over to it. Returns False when that failed, and everything is as before."""
-        reloads = self._reloads
-        try:
-            successor = await Successor.start()
-            await successor.hand_over(self._leave)
-        except BccndError as error:
-            log.error("not replaced, still serving", reason=str(error))
-        except Exception as error:  # a fault of ours is no reason to leave everybody waiting
-            fatal.unless_out_of_memory(error)
-            log.exception("not replaced, still serving")
-        else:
-            log.info("replaced", pid=os.getpid(), by=successor.pid)
-            if self._stop.is_set():  # asked to stop while it was too late to stop here
-                os.kill(successor.pid, signal.SIGTERM)
-            if self._reloads > reloads:  # it may have read the settings before
-                os.kill(successor.pid, signal.SIGHUP)
-            self._stop.set()
-            return True
-        if self._paused:
-            self._resume()
-        self._successor = None
-        return False
-
-    async def _succeeded(self) -> bool:
-        """Whether a successor has taken over, asked when it is time to stop. Cancels one that has not begun to."""
-        if self._successor is None:
-            return False
-        if not self._paused:
-            self._successor.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            return await self._successor
-        return False
-
     def _leave(self) -> Legacy:
         """Pause everything. Returns the state and the descriptors that a successor needs to go on."""
-        self._paused = True
         self._bus.unwatch()
         self._links.unwatch()
         self._segments.unwatch()
         self._segments.pause()
-        self._metrics.pause()
+        self._health.pause()
         self._report(ending=True)
         state = {
             "endpoints": self._endpoints.state(),
@@ -420,19 +371,18 @@ class Daemon:
             "left": self._bus.state(),
             "egresses": self._segments.state(),
             "kernel": self._kernel.state(),
-            "metrics": self._metrics.state(),
+            "metrics": self._health.state(),
         }
         clients = {f"{CLIENT}{number}": session.port for number, session in self.relay.sessions.items()}
-        return state, self._endpoints.descriptors | self._metrics.descriptors | clients
+        return state, self._endpoints.descriptors | self._health.descriptors | clients
 
     def _resume(self) -> None:
-        self._paused = False
         self._segments.resume()
         self._watch()
 
     def inherit(self, state: dict[str, Any], descriptors: Mapping[str, int]) -> None:
         """Go on where a predecessor stopped, with its ``descriptors``."""
-        self._metrics.inherit(state.get("metrics", {}), descriptors, self._settings)
+        self._health.inherit(state.get("metrics", {}), descriptors, *_http(self._settings))
         clients = {
             int(name.removeprefix(CLIENT)): descriptor
             for name, descriptor in descriptors.items()
@@ -471,10 +421,15 @@ class Daemon:
             await asyncio.sleep(0.01)
         self._links.close()
         self._segments.close()
-        self._metrics.close()
+        self._health.close()
         self._bus.close()
         # Receivers count no loss for a jump of more than JUMP numbers, which this makes.
         self._sequence.close(self.relay.next_seq + JUMP)
+
+
+def _http(settings: Settings) -> tuple[str, int]:
+    """Where metrics are served, and the mode of that file."""
+    return settings.metrics.listen, settings.socket_permissions or MODE
 
 
 def _process(pid: int) -> Process | None:

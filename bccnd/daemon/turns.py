@@ -17,6 +17,8 @@ Rules
 - A client is busy that had a long turn lately (LONG_NS, LATELY_NS), or has sent much that was not read (LITTLE). Only
   a turn with work for it counts (LONG_STEPS): a machine that does something else meanwhile makes nobody busy.
 - Turns go round by user, and then by client of that user: who has many clients has as many turns as who has one.
+- What is left of a batch has to be copied. So the batches of a client are half as large from one on that was not done
+  when the turn was over, and twice as large from one on that was done when half of the turn was left.
 - The packets keep their distances inside a PACK, so that they can be passed on as one slice of it. They are copied
   once: a turn lays out the next of them (WINDOW, WINDOW_BYTES).
 """
@@ -29,6 +31,7 @@ from dataclasses import dataclass, field
 from operator import sub
 from typing import Any, Self
 
+from bccnd.net.mmsg import BATCH
 from bccnd.net.peers import unread_bytes
 from bccnd.relay.client_input import Left
 from bccnd.relay.effects import Spans
@@ -205,6 +208,7 @@ class Turns:
         self._busy, self._modest = Line(), Line()
         self._in_line = 0
         self._long: dict[Session, int] = {}  # when they had a long turn, in nanoseconds
+        self._batches: dict[Session, int] = {}  # how many packets, where that is less than BATCH
         # What this round has taken, and when its last turn ended, in nanoseconds.
         self._used = 0
         self._ended = 0
@@ -264,6 +268,23 @@ class Turns:
                 return True
             del self._long[session]
         return unread_bytes(session.port) > LITTLE
+
+    def batch_of(self, session: Session) -> int:
+        """How many packets are to be read of a client at once."""
+        return self._batches.get(session, BATCH)
+
+    def read_less(self, session: Session) -> None:
+        """Note that a turn was over before a batch was done."""
+        self._batches[session] = max(1, self.batch_of(session) // 2)
+
+    def read_more(self, session: Session) -> None:
+        """Note that half of a turn was left when a batch was done."""
+        batch = self._batches.get(session)
+        if batch is not None:
+            if batch * 2 < BATCH:
+                self._batches[session] = batch * 2
+            else:
+                del self._batches[session]
 
     def put_aside(self, session: Session, left: Left) -> None:
         leftover = Leftover.of(self._memory, left)
@@ -346,6 +367,7 @@ class Turns:
         self._modest.remove(session)
         self._count()
         self._long.pop(session, None)
+        self._batches.pop(session, None)
 
     def _account(self, session: Session, size: int) -> None:
         self._size += size

@@ -3,6 +3,10 @@
 Rules
 - Each socket is bound to any address and to its interface, with SO_REUSEADDR, so that other BCCN programs of the host
   share the port and all hear every broadcast. Datagrams are sent from the same port.
+- They are sent by a second socket, which is connected: so the kernel looks up the route once, not for each datagram.
+  It keeps the source address as well, so the caller connects it anew when addresses of the host change. Where the
+  kernel does not report these, and where it does not connect, the first socket sends. The second one hears nothing:
+  nobody sends from a broadcast address or a group.
 - A multicast group (IPv4, or IPv6 ``ff02::/16``) is joined on the interface. Nothing sent to it passes a router
   (TTL 1), and the other programs of this host hear it, too.
 - No datagram is lost silently: the caller gets back, or counts, those that the network did not take. There is one
@@ -40,9 +44,11 @@ class SegmentSocket:
     ) -> None:
         """``inherited``: the same socket of a predecessor."""
         self.binding = binding
+        self._sender: socket.socket | None = None
         if inherited is not None:
             self.socket = inherited
             self._size(receive_bytes)
+            self.connect()
             return
         self.socket = socket.socket(
             socket.AF_INET if binding.family == 4 else socket.AF_INET6,
@@ -53,19 +59,15 @@ class SegmentSocket:
         except BaseException:
             self.socket.close()
             raise
+        self.connect()
 
     def _open(self, receive_bytes: int) -> None:
         made, binding = self.socket, self.binding
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         self._size(receive_bytes)
         try:
             what, needed = f"interface {binding.interface}", "CAP_NET_RAW (before Linux 5.7)"
-            if binding.interface:
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, binding.interface.encode() + b"\0")
+            self._set_up(made)
             what, needed = f"port {binding.port}/udp", "CAP_NET_BIND_SERVICE, or a port from 1024 on"
-            if binding.family == 6:
-                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             # To any address: only such sockets hear broadcasts.
             made.bind(("" if binding.family == 4 else "::", binding.port))
             if binding.group:
@@ -81,21 +83,56 @@ class SegmentSocket:
             raise
         self.binding = replace(binding, port=made.getsockname()[1])
 
-    def _join(self, group: bytes) -> None:
-        made, binding = self.socket, self.binding
-        if binding.family == 4:
-            membership = group + bytes(4) + pack("=i", binding.index)  # struct ip_mreqn
-            made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
-            made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, membership)
-            made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 1)
-            made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
-            made.setsockopt(socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)
-        else:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, group + pack("=i", binding.index))
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, binding.index)
+    def _set_up(self, made: socket.socket) -> None:
+        """What a socket that sends to the segment needs before it is bound."""
+        binding, index = self.binding, pack("=i", self.binding.index)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        if binding.interface:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, binding.interface.encode() + b"\0")
+        if binding.family == 6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 1)
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_LOOP, 1)
+        elif binding.group:
+            made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, bytes(8) + index)  # struct ip_mreqn
+            made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 1)
+            made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+
+    def _join(self, group: bytes) -> None:
+        made, index = self.socket, pack("=i", self.binding.index)
+        if self.binding.family == 4:
+            made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group + bytes(4) + index)
+            made.setsockopt(socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)
+        else:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, group + index)
             made.setsockopt(socket.IPPROTO_IPV6, _IPV6_MULTICAST_ALL, 0)
+
+    def connect(self) -> None:
+        """Send by a socket with the route and the source address that hold now."""
+        self._disconnect()
+        if not self.binding.index:
+            return
+        made = socket.socket(
+            self.socket.family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+        )
+        try:
+            made.setsockopt(
+                socket.SOL_SOCKET, socket.SO_RCVBUF, 1
+            )  # it may hear something before it is connected
+            self._set_up(made)
+            made.bind(self.socket.getsockname())
+            made.connect((self.binding.address, self.binding.port))
+        except OSError:
+            made.close()
+        else:
+            self._sender = made
+
+    def _disconnect(self) -> None:
+        if self._sender:
+            self._sender.close()
+            self._sender = None
 
     def _size(self, receive_bytes: int) -> None:
         try:
@@ -106,14 +143,21 @@ class SegmentSocket:
     def fileno(self) -> int:
         return self.socket.fileno()
 
+    def sender(self) -> int:
+        """The descriptor that datagrams are sent by."""
+        return (self._sender or self.socket).fileno()
+
     def destination(self) -> bytes:
-        """The address as a sockaddr_in or sockaddr_in6."""
+        """The address that they go to, as a sockaddr_in or sockaddr_in6; empty where ``sender`` is connected."""
+        if self._sender:
+            return b""
         address, port = ip_address(self.binding.address).packed, self.binding.port.to_bytes(2, "big")
         if self.binding.family == 4:
             return pack("=H", socket.AF_INET) + port + address + bytes(8)
         return pack("=H", socket.AF_INET6) + port + bytes(4) + address + pack("=I", self.binding.index)
 
     def close(self) -> None:
+        self._disconnect()
         self.socket.close()
 
 
@@ -159,7 +203,7 @@ class SegmentReader:
 
 
 class SegmentWriter:
-    """Sends datagrams to one segment from where they lie in the arena.
+    """Sends datagrams to one segment from where they lie in the arena, as long as it is not connected anew.
 
     ``region``: where in the arena ``send_bytes`` lays up to BATCH datagrams side by side (``gather_bytes``).
     """
@@ -176,14 +220,17 @@ class SegmentWriter:
         ``done``: how many were sent or refused; the rest must wait for room. ``refused``: how many of these the
         network refused. ``errno``: why it refused the last of these, or 0 if it did not.
         """
-        table, descriptor = self._table, self.segment.fileno()
+        table, descriptor = self._table, self.segment.sender()
         refused = error = 0
         for begin in range(0, len(starts), VECTOR):
-            part = starts[begin : begin + VECTOR]
-            table.point(part, ends[begin : begin + VECTOR])
+            count = min(VECTOR, len(starts) - begin)
+            if count == len(starts):
+                table.point(starts, ends)
+            else:
+                table.point(starts[begin : begin + count], ends[begin : begin + count])
             done = 0
-            while done < len(part):
-                went = table.send(descriptor, len(part), done)
+            while done < count:
+                went = table.send(descriptor, count, done)
                 if went > 0:
                     done += went
                     error = 0

@@ -10,6 +10,7 @@ import os
 from array import array
 from collections.abc import Sequence
 from errno import EAGAIN, EINTR
+from itertools import groupby
 from operator import add, sub
 from socket import AF_INET
 from struct import Struct
@@ -50,6 +51,8 @@ _LENGTH_WORD = _Mmsghdr.length.offset // 4
 _NAME_LENGTH_WORD = _Msghdr.name_length.offset // 4
 _NAME_BYTES = 28  # a sockaddr_in6, the longer of the two
 _NAME = Struct("=H2s")  # family, port; the address of a sockaddr_in begins at 4, that of a sockaddr_in6 at 8
+
+_IN = Struct("=H2s4s8x")  # struct sockaddr_in
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _recvmmsg = _libc.recvmmsg
@@ -113,6 +116,10 @@ class ReceiveTable:
         words = memoryview(self._headers).cast("B").cast("I")
         self._lengths = words[_LENGTH_WORD::_WORDS]
         self._name_lengths = words[_NAME_LENGTH_WORD::_WORDS]
+        # The lengths of the packets of an earlier read, and where they ended: mostly the next ones are as long.
+        self._known, self._ends = b"", list[int]()
+        # Mostly the next ones come from where these did.
+        self._known_name, self._known_peer = b"", (b"", 0)
         self._name_rooms = array("I", [_NAME_BYTES] * BATCH) if addresses else None
         self._table = ctypes.c_void_p(ctypes.addressof(self._headers))
 
@@ -120,15 +127,21 @@ class ReceiveTable:
     def needs(size: int) -> tuple[int, int]:
         return BATCH, size
 
-    def read(self, fd: int) -> tuple[list[int], list[int]]:
-        """Where the packets begin and end; empty when there are none. ``OSError`` for anything else."""
+    def read(self, fd: int, most: int = BATCH) -> tuple[list[int], list[int]]:
+        """Where the packets begin and end, ``most`` of them at most; empty when there are none.
+
+        Raises ``OSError`` for anything else.
+        """
         if self._name_rooms:
             self._name_lengths[:] = self._name_rooms  # where the kernel wrote how much it took
         while True:
-            count = _recvmmsg(fd, self._table, BATCH, _MSG_DONTWAIT, None)
+            count = _recvmmsg(fd, self._table, most, _MSG_DONTWAIT, None)
             if count >= 0:
-                starts = self._slots[:count]
-                return starts, list(map(add, starts, self._lengths[:count].tolist()))
+                lengths = self._lengths[:count].tobytes()
+                if not self._known.startswith(lengths):
+                    self._ends = list(map(add, self._slots, self._lengths[:count].tolist()))
+                    self._known = lengths
+                return self._slots[:count], self._ends[:count]
             error = ctypes.get_errno()
             if error == EINTR:
                 continue
@@ -158,6 +171,25 @@ class ReceiveTable:
             return count
         return next(at for at in range(1, count) if self.name(index + at) != first)
 
+    def peers(self, count: int) -> list[tuple[tuple[bytes, int], int]]:
+        """Who sent the first ``count`` packets of the last read, as ``peer`` says it, and how many each of them did
+        one after the other.
+        """
+        names = bytes(self._names[: _NAME_BYTES * count])
+        first = names[:_NAME_BYTES]
+        if names == first * count:
+            if first != self._known_name:
+                self._known_name, self._known_peer = first, self.peer(0)
+            return [(self._known_peer, count)]
+        runs, at = [], 0
+        for _, run in groupby(
+            names[begin : begin + _NAME_BYTES] for begin in range(0, len(names), _NAME_BYTES)
+        ):
+            length = len(list(run))
+            runs.append((self.peer(at), length))
+            at += length
+        return runs
+
     def peer(self, index: int) -> tuple[bytes, int]:
         """Address (4 or 16 bytes) and port of the sender of the ``index``-th packet of the last read."""
         at = _NAME_BYTES * index
@@ -185,20 +217,91 @@ class SendTable:
                 header.name_length = len(to)
         words = memoryview(self._vectors).cast("B").cast("L")
         self._bases, self._lengths = words[0::2], words[1::2]
+        # Where the packets that it points to begin and end: mostly the next ones lie in the same places.
+        self._starts: list[int] = []
+        self._ends: list[int] = []
         self._table = ctypes.c_void_p(ctypes.addressof(self._headers))
 
     def point(self, starts: Sequence[int], ends: Sequence[int]) -> None:
         """Point to the packets at these spans, at most ``capacity``, for the next calls of ``send``."""
         count = len(starts)
+        if self._starts[:count] == starts and self._ends[:count] == ends:
+            return
         address = self._address
+        self._starts = self._ends = []
         self._bases[:count] = array("L", [address + start for start in starts])
-        self._lengths[:count] = array("L", map(sub, ends, starts))
+        self._lengths[:count] = array("L", [*map(sub, ends, starts)])
+        self._starts, self._ends = [*starts], [*ends]
 
     def send(self, fd: int, count: int, first: int = 0) -> int:
         """Send the packets from index ``first`` up to ``count``. Returns how many went, or minus the errno."""
         table = self._table if not first else ctypes.c_void_p(ctypes.addressof(self._headers[first]))
         while True:
             went: int = _sendmmsg(fd, table, count - first, _MSG_DONTWAIT | _MSG_NOSIGNAL)
+            if went >= 0:
+                return went
+            error = ctypes.get_errno()
+            if error != EINTR:
+                return -error
+
+
+class FanTable:
+    """Sends each of some packets in ``arena`` to every one of ``addresses``, from 1 to VECTOR of them.
+
+    An address is IPv4, in 4 bytes, and a port. Packets go out one after the other, each to all addresses in turn.
+    The headers of a call point to few packets and few names, and stay as they are from batch to batch.
+    """
+
+    def __init__(self, arena: Arena, addresses: Sequence[tuple[bytes, int]]) -> None:
+        self.width = len(addresses)
+        self._address = arena.address
+        names = b"".join(_IN.pack(AF_INET, port.to_bytes(2, "big"), addr) for addr, port in addresses)
+        self._names = ctypes.create_string_buffer(names, len(names))
+        self._rows = min(BATCH, VECTOR // self.width)  # packets of one call
+        count = self._rows * self.width
+        self._vectors = (_Iovec * self._rows)()
+        self._headers = (_Mmsghdr * count)()
+        first_name, first_vector = ctypes.addressof(self._names), ctypes.addressof(self._vectors)
+        columns = memoryview(self._headers).cast("B").cast("L")
+        step = ctypes.sizeof(_Mmsghdr) // columns.itemsize
+        row = [first_name + _IN.size * index for index in range(self.width)]
+        vectors = [first_vector + ctypes.sizeof(_Iovec) * index for index in range(self._rows)]
+        for field, values in (
+            (_Msghdr.name, array("L", row * self._rows)),
+            (_Msghdr.name_length, array("L", [_IN.size] * count)),  # with the padding behind it
+            (_Msghdr.vectors, array("L", [vector for vector in vectors for _ in row])),
+            (_Msghdr.vector_count, array("L", [1] * count)),
+        ):
+            columns[field.offset // columns.itemsize :: step] = values
+        words = memoryview(self._vectors).cast("B").cast("L")
+        self._bases, self._lengths = words[0::2], words[1::2]
+        self._starts: Sequence[int] = ()
+        self._ends: Sequence[int] = ()
+        # Where the packets that the vectors point to begin and end: mostly the next ones lie in the same places.
+        self._pointed: tuple[Sequence[int], Sequence[int]] = (), ()
+
+    def point(self, starts: Sequence[int], ends: Sequence[int]) -> int:
+        """Point to the packets at these spans. Returns how many datagrams that makes."""
+        self._starts, self._ends = starts, ends
+        return len(starts) * self.width
+
+    def send(self, fd: int, first: int) -> int:
+        """Send what one call takes of the datagrams from index ``first`` on. Returns how many went, or minus the
+        errno of the first of them.
+        """
+        size = self._rows * self.width
+        window, begin = divmod(first, size)
+        rows = slice(window * self._rows, (window + 1) * self._rows)
+        starts, ends = self._starts[rows], self._ends[rows]
+        if (starts, ends) != self._pointed:
+            self._pointed = (), ()
+            self._bases[: len(starts)] = array("L", [self._address + start for start in starts])
+            self._lengths[: len(starts)] = array("L", [*map(sub, ends, starts)])
+            self._pointed = starts, ends
+        table = ctypes.c_void_p(ctypes.addressof(self._headers[begin]))
+        while True:
+            count = len(starts) * self.width - begin
+            went: int = _sendmmsg(fd, table, count, _MSG_DONTWAIT | _MSG_NOSIGNAL)
             if went >= 0:
                 return went
             error = ctypes.get_errno()

@@ -45,8 +45,8 @@ DEFAULT_FILE = Path("/etc/bccnd/bccnd.toml")
 DEFAULT_SOCKET = "/run/bccnd/bus.sock"
 PREFIX = "BCCND_"
 
-# Variables that are not settings of the daemon: one names the file, the others are for bccnd-record.
-NOT_OURS = PREFIX + "CONFIG", PREFIX + "RECORD_"
+# Variables that are not settings of the daemon: one names the file, the others are for other programs.
+NOT_OURS = PREFIX + "CONFIG", PREFIX + "RECORD_", PREFIX + "BACKBONE_", PREFIX + "UPLINK_"
 
 # Text cannot express tables, and an empty text, read as an empty list, would open what the file closes.
 RIGHTS = "BCCND_RIGHTS"
@@ -129,7 +129,7 @@ def _existing(invocation: Invocation, name: str, find: Callable[[str], int]) -> 
         if account is not None:
             find(account)
     except ValueError as error:
-        raise ConfigError(f"{_where(name, invocation.origins)}: {error} (got {_toml(account)})") from None
+        raise ConfigError(f"{_where(name, invocation.origins)}: {error} (got {as_toml(account)})") from None
 
 
 def effective(invocation: Invocation) -> str:
@@ -142,10 +142,10 @@ def effective(invocation: Invocation) -> str:
         if table and f"[{table}]" not in lines:
             lines += ["", f"[{table}]"]
         origin = f"  # from {invocation.origins[name]}" if name in invocation.origins else ""
-        lines.append(f"# {key} is not set" if value is None else f"{key} = {_toml(value)}{origin}")
+        lines.append(f"# {key} is not set" if value is None else f"{key} = {as_toml(value)}{origin}")
     for grant in invocation.settings.rights:
         lines += ["", f"[[rights]]  # from {invocation.origins['rights']}"]
-        lines += [f"{key} = {_toml(value)}" for key, value in grant if value != getattr(Grant(), key)]
+        lines += [f"{key} = {as_toml(value)}" for key, value in grant if value != getattr(Grant(), key)]
     if not invocation.settings.rights:
         lines += ["", "# no [[rights]]: whoever may open the socket may publish and subscribe to everything"]
     return "\n".join(lines)
@@ -180,7 +180,7 @@ def described() -> Iterator[Described]:
         about = " ".join(model.__doc__.split()) if inner else "Before any table."
         for key, each in (inner or {name: field}).items():
             default = each.get_default()
-            text = "" if default is None or each.is_required() else _toml(default)
+            text = "" if default is None or each.is_required() else as_toml(default)
             yield Described(name if inner else "", about, key, text, each.description or "")
 
 
@@ -231,7 +231,7 @@ exit codes: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused,
 
 class _CommandLine(CommandLine):
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(_one_line(f"{message} (see {self.prog} --help)"))
+        raise ConfigError(one_line(f"{message} (see {self.prog} --help)"))
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -265,7 +265,7 @@ def command_line() -> argparse.ArgumentParser:
 def _flag_layer(given: dict[str, Any]) -> Layer:
     known = dict(_named_fields())
     origins = {flag.setting: flag.flag for flag in FLAGS} | {"exit_when_idle": "--exit-when-idle"}
-    values = {name: _decode(value, known[name]) for name, value in given.items()}
+    values = {name: decoded(value, known[name]) for name, value in given.items()}
     return Layer(values, {name: origins[name] for name in given})
 
 
@@ -280,13 +280,13 @@ def _environment_layer(environ: Mapping[str, str]) -> Layer:
             name, field = known[variable]
             table, _, key = name.rpartition(".")
             values = layer.values.setdefault(table, {}) if table else layer.values
-            values[key] = _decode(environ[variable], field)
+            values[key] = decoded(environ[variable], field)
             layer.origins[name] = variable
         elif variable.startswith(PREFIX) and not variable.startswith(NOT_OURS):
             unknown.append(variable)
     if unknown:
         lines = [f"{each}: unknown setting{_hint(each, known, PREFIX)}" for each in unknown[:ERRORS_SHOWN]]
-        raise ConfigError(_first([_one_line(line) for line in lines], len(unknown)))
+        raise ConfigError(_first([one_line(line) for line in lines], len(unknown)))
     return layer
 
 
@@ -294,6 +294,18 @@ def _file_layer(file: str | None) -> Layer:
     if file == "":
         raise ConfigError("--config: must be the path of a file")
     path = DEFAULT_FILE if file is None else Path(file)
+    values = read_file(path)
+    if values is None:
+        if file is None:
+            return Layer({}, {})
+        raise ConfigError(f"{path}: no such file")
+    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
+    nested = {f"{table}.{key}" for table, content in tables.items() for key in content}
+    return Layer(values, dict.fromkeys(nested | values.keys(), str(path)), str(path))
+
+
+def read_file(path: Path) -> dict[str, Any] | None:
+    """What a TOML file says; None if there is no such file. Raises ``ConfigError`` or ``RefusedError``."""
     try:
         with open(path, "rb", opener=_open) as stream:
             if stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode):
@@ -301,11 +313,9 @@ def _file_layer(file: str | None) -> Layer:
             content = stream.read(FILE_LIMIT + 1)
         if len(content) > FILE_LIMIT:
             raise ConfigError(f"{path}: larger than {FILE_LIMIT} bytes, so hardly a settings file")
-        values = tomllib.loads(content.decode() + "\n")  # a fault at the very end then has a line
+        return tomllib.loads(content.decode() + "\n")  # a fault at the very end then has a line
     except FileNotFoundError:
-        if file is None:
-            return Layer({}, {})
-        raise ConfigError(f"{path}: no such file") from None
+        return None
     except PermissionError:
         raise RefusedError(
             f"{path}: permission denied; make it readable or name another file with --config"
@@ -316,14 +326,11 @@ def _file_layer(file: str | None) -> Layer:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         what, _, where = str(error).rstrip(")").rpartition(" (at ")
-        raise ConfigError(_one_line(f"{path}: {where}: {what[:1].lower()}{what[1:]}")) from None
+        raise ConfigError(one_line(f"{path}: {where}: {what[:1].lower()}{what[1:]}")) from None
     except ValueError:  # int() reads no number of so many digits, and names no place
         raise ConfigError(f"{path}: a number has thousands of digits") from None
     except RecursionError:
         raise ConfigError(f"{path}: nested too deeply for a settings file") from None
-    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
-    nested = {f"{table}.{key}" for table, content in tables.items() for key in content}
-    return Layer(values, dict.fromkeys(nested | values.keys(), str(path)), str(path))
 
 
 def _open(path: str, flags: int) -> int:
@@ -368,7 +375,7 @@ def named_values(settings: Settings) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _decode(text: object, field: FieldInfo) -> object:
+def decoded(text: object, field: FieldInfo) -> object:
     """Text as the type of its setting. Text of another type stays as it is, and ``Settings`` refuses it."""
     if not isinstance(text, str):
         return text
@@ -383,7 +390,7 @@ def _decode(text: object, field: FieldInfo) -> object:
     return text
 
 
-def _toml(value: object) -> str:
+def as_toml(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int) and value.bit_length() > NUMBER_BITS:
@@ -391,7 +398,7 @@ def _toml(value: object) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, tuple | list):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(as_toml, value))}]"
     if isinstance(value, dict):
         return "a table"
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
@@ -399,9 +406,10 @@ def _toml(value: object) -> str:
 
 def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
     lines, faults = [], error.errors(include_url=False)
+    known = [*Settings.model_fields, *dict(_named_fields()), *_GRANT_FIELDS]
     for detail in faults[:ERRORS_SHOWN]:  # words for one take a millisecond
         name = ".".join(str(part) for part in detail["loc"] if isinstance(part, str))
-        lines.append(_one_line(f"{_where(name, origins, detail['loc'])}: {_problem(name, detail)}"))
+        lines.append(one_line(f"{_where(name, origins, detail['loc'])}: {problem(name, detail, known)}"))
     return _first(lines, len(faults))
 
 
@@ -414,16 +422,17 @@ def _where(name: str, origins: Mapping[str, str], place: Sequence[int | str] = (
     return origin if origin.startswith(("--", PREFIX)) else f"{origin}: {name}"
 
 
-def _problem(name: str, detail: ErrorDetails) -> str:
-    """What is allowed, in words that fit every source; pydantic's own words are about Python."""
+def problem(name: str, detail: ErrorDetails, known: Iterable[str]) -> str:
+    """What is allowed, in words that fit every source; pydantic's own words are about Python.
+
+    ``known``: the settings that there are.
+    """
     context = detail.get("ctx", {})
     match detail["type"]:
         case "missing" if name == "socket":
             return "XDG_RUNTIME_DIR does not name a directory, so there is no default; give --socket PATH"
         case "extra_forbidden" | "unexpected_keyword_argument":
-            return "unknown setting" + _hint(
-                name, [*Settings.model_fields, *dict(_named_fields()), *_GRANT_FIELDS]
-            )
+            return "unknown setting" + _hint(name, known)
         case "value_error":
             rule = str(context["error"])
         case "greater_than_equal":
@@ -438,7 +447,7 @@ def _problem(name: str, detail: ErrorDetails) -> str:
             rule = f"must be {context['expected']}"
         case kind:
             rule = f"must be {_KINDS[kind]}" if kind in _KINDS else detail["msg"]
-    got = _toml(detail["input"])
+    got = re.sub("//.*@", "//...@", as_toml(detail["input"]))  # of a URL, that may be a password
     return f"{rule} (got {got if len(got) <= 60 else got[:57] + '...'})"
 
 
@@ -470,5 +479,5 @@ def _first(lines: list[str], count: int) -> str:
     return "\n".join(lines + more)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -47,60 +47,67 @@ def read_keys(path: Path) -> tuple[bytes, ...]:
 
     Raises RefusedError when others could read or exchange the file, ConfigError when its keys are not sound.
     """
-    path = _located(path)
+    path = _located(path, "key file")
+    return _parse(path, read_private(path, "key file"))
+
+
+def read_private(path: Path, what: str) -> bytes:
+    """The content of a file with a secret, by the rules above. ``what`` it is called in errors.
+
+    Raises RefusedError when others could read or exchange the file, ConfigError when there is none or it is too long.
+    """
+    path = _located(path, what)
     try:
         # Not blocking: opening a FIFO would otherwise wait for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         try:
-            _refuse_exposed(path, os.fstat(descriptor), _access_list(descriptor))
+            _refuse_exposed(f"{what} {path}", path, os.fstat(descriptor), _access_list(descriptor))
             with os.fdopen(descriptor, "rb", closefd=False) as stream:
                 content = stream.read(FILE_LIMIT + 1)
         finally:
             os.close(descriptor)
     except FileNotFoundError:
-        raise ConfigError(f"key file {path}: no such file") from None
+        raise ConfigError(f"{what} {path}: no such file") from None
     except PermissionError:
-        raise RefusedError(
-            f"key file {path}: permission denied; it must belong to the user of bccnd"
-        ) from None
+        raise RefusedError(f"{what} {path}: permission denied; it must belong to the user of bccnd") from None
     except OSError as error:
-        raise ConfigError(f"key file {path}: {error.strerror}") from None
+        raise ConfigError(f"{what} {path}: {error.strerror}") from None
     if len(content) > FILE_LIMIT:
-        raise ConfigError(f"key file {path}: larger than {FILE_LIMIT} bytes")
-    return _parse(path, content)
+        raise ConfigError(f"{what} {path}: larger than {FILE_LIMIT} bytes")
+    return content
 
 
-def _located(path: Path) -> Path:
+def _located(path: Path, what: str) -> Path:
     name = str(path).removeprefix(CREDENTIAL)
     if name == str(path):
         return path
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     if "/" in name or name in ("", ".", ".."):
-        raise ConfigError(f"key file {path}: must be {CREDENTIAL} and the name of a credential")
+        raise ConfigError(f"{what} {path}: must be {CREDENTIAL} and the name of a credential")
     if not folder:
         raise ConfigError(
-            f"key file {path}: there is no $CREDENTIALS_DIRECTORY; "
+            f"{what} {path}: there is no $CREDENTIALS_DIRECTORY; "
             f"add to the unit: LoadCredential={name}:/etc/bccnd/keys"
         )
     return Path(folder, name)
 
 
-def _refuse_exposed(path: Path, status: os.stat_result, access_list: bytes) -> None:
+def _refuse_exposed(named: str, path: Path, status: os.stat_result, access_list: bytes) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise RefusedError(f"key file {path}: not a regular file")
+        raise RefusedError(f"{named}: not a regular file")
     if status.st_uid not in (0, os.geteuid()):
         raise RefusedError(
-            f"key file {path}: belongs to uid {status.st_uid}, must belong to root or uid {os.geteuid()}"
+            f"{named}: belongs to uid {status.st_uid}, must belong to root or uid {os.geteuid()}"
         )
     mode = stat.S_IMODE(status.st_mode)
     if access_list:
         if lets_others(access_list, os.geteuid()):
             raise RefusedError(
-                f"key file {path}: its access control list lets others at it; "
+                f"{named}: its access control list lets others at it; "
                 f"do: setfacl -b {path} && chmod 600 {path}"
             )
     elif mode & 0o077:
-        raise RefusedError(f"key file {path}: mode {mode:04o} lets others at it; do: chmod 600 {path}")
+        raise RefusedError(f"{named}: mode {mode:04o} lets others at it; do: chmod 600 {path}")
 
 
 def _access_list(descriptor: int) -> bytes:

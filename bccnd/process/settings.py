@@ -38,6 +38,7 @@ from bccnd.relay.options import (
     Limits,
     Options,
     Queue,
+    Repair,
     Retain,
     Table,
     number,
@@ -337,6 +338,7 @@ class Settings(BaseSettings):
     retain: Annotated[Retain, AfterValidator(_of_patterns)] = Retain()
     dedup: Annotated[Dedup, AfterValidator(_short_of_a_restart)] = Dedup()
     heartbeat: Heartbeat = Heartbeat()
+    repair: Repair = Repair()
     buffers: Buffers = Buffers()
     log: Log = Log()
     metrics: Metrics = Metrics()

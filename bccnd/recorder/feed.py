@@ -25,12 +25,10 @@ from mmap import mmap
 from time import monotonic
 
 from bccn.client import Blocking, finish
-from bccn.errors import ProtocolError, RefusedError, RejectedError, UnavailableError
+from bccn.errors import BccnError, ProtocolError, RefusedError, RejectedError, UnavailableError
+from bccn.exchange import Entry
 from bccn.protocol import build_control, build_sub
-from bccn.transport import Transport, pauses
-
-# The longest packet that is read. The daemon sends at most 71 kB.
-PACKET_LIMIT = 128 << 10
+from bccn.transport import PACKET_LIMIT, Transport, pauses
 
 
 class Block:
@@ -56,7 +54,8 @@ class Block:
 
     def put(self, packet: bytes) -> None:
         """Add a packet; the block must not be full."""
-        _check(len(packet))
+        if len(packet) > PACKET_LIMIT:
+            raise ProtocolError(f"the daemon sent {len(packet)} bytes, a packet has at most {PACKET_LIMIT}")
         start = self.used + self.gap
         self.starts.append(start)
         self.ends.append(start + len(packet))
@@ -92,7 +91,6 @@ class Feed(Blocking):
     def connect(self) -> None:
         """Make one attempt. Raises UnavailableError, RefusedError or RejectedError."""
         self.close()
-        self._disown()  # the next may be of another thread
         self._transport = transport = Transport(self._path)
         self._due, self._until, self._said = monotonic() + self._timeout, None, ""
         self.connected = self._was_connected = True
@@ -122,7 +120,8 @@ class Feed(Blocking):
             await self._ask("tap", "interface")
             return
         await self._ask("format", "full")
-        await self._ask("ping", "", before=[build_sub(pattern) for pattern in self._patterns])
+        subscriptions = [build_sub(pattern) for pattern in self._patterns]
+        await self._deliver(Entry(*subscriptions, build_control("ping", ""), key="ping"))
 
     def _feed(self, packet: bytes) -> None:
         """Put aside what comes during the greeting and answers nothing, as it is."""
@@ -138,9 +137,11 @@ class Feed(Blocking):
         self._let_go(None)
         self._early = []
 
-    def _closing(self, transport: Transport, /) -> None:
-        with suppress(KeyError):  # the greeting was not over
-            self._ready.unregister(transport)
+    def _let_go(self, error: BccnError | None) -> None:
+        if self._transport is not None:
+            with suppress(KeyError):  # the greeting was not over
+                self._ready.unregister(self._transport)
+        super()._let_go(error)
 
     def fill(self, block: Block) -> bool:
         """Read what is there, or as much as fits. False: the connection has ended, and all of it was read.
@@ -159,8 +160,6 @@ class Feed(Blocking):
                 length = receive_into(view[start : start + PACKET_LIMIT])
                 if length is None:
                     break
-                if length > PACKET_LIMIT:
-                    _check(length)
                 used = start + length
                 starts.append(start)
                 ends.append(used)
@@ -187,8 +186,3 @@ class Feed(Blocking):
     def wake(self) -> None:
         """End the present wait, or else the next."""
         os.eventfd_write(self._bell, 1)
-
-
-def _check(length: int) -> None:
-    if length > PACKET_LIMIT:
-        raise ProtocolError(f"the daemon sent {length} bytes, a packet has at most {PACKET_LIMIT}")

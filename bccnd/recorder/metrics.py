@@ -1,16 +1,8 @@
-"""The recorder's counters as Prometheus metrics."""
+"""The recorder's counters, as metrics (``bccnd/process/exposition.py``)."""
 
-import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+from bccnd.process.exposition import Snapshot, text
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
-from bccnd.process.metrics import encoded, process
-
-# Name without _total, key in the snapshot, description.
+# Name without bccnd_record_ and _total, key in the snapshot, description.
 _COUNTERS = (
     ("rows", "rows", "Datagrams recorded, in finished files or not."),
     ("bytes", "bytes", "Bytes of finished files."),
@@ -28,28 +20,6 @@ _GAUGES = (
 )
 
 
-def render(snapshot: Mapping[str, Any], accept: str) -> tuple[bytes, str]:
+def render(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
     """The text in the format that the Accept header asks for, and its content type."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Snapshot(snapshot))
-    return encoded(registry, accept)
-
-
-class _Snapshot(Collector):
-    def __init__(self, snapshot: Mapping[str, Any]) -> None:
-        self._snapshot = snapshot
-
-    def describe(self) -> list[Metric]:
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        build = GaugeMetricFamily(
-            "bccnd_record_build_info", "Versions; always 1.", labels=["version", "python"]
-        )
-        build.add_metric([self._snapshot["version"], "{}.{}.{}".format(*sys.version_info)], 1)
-        yield build
-        for name, key, text in _COUNTERS:
-            yield CounterMetricFamily(f"bccnd_record_{name}", text, value=self._snapshot[key])
-        for name, key, text in _GAUGES:
-            yield GaugeMetricFamily(f"bccnd_record_{name}", text, value=self._snapshot[key])
-        yield from process()
+    return text("bccnd_record", snapshot, _COUNTERS, _GAUGES, [], accept)

@@ -16,15 +16,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from http import HTTPStatus
 from typing import Any
 
 import structlog
 
 from bccnd import __version__
 from bccnd.errors import BccndError
-from bccnd.process import local_stream
-from bccnd.process.http import HttpServer, Response, plain
+from bccnd.process.health import Health
 from bccnd.process.systemd import notify, take_watchdog
 from bccnd.recorder.files import GROUP_BYTES, Counts, Limits, Recording
 from bccnd.recorder.folders import recorded
@@ -100,6 +98,12 @@ class Recorder:
         """Messages that the daemon dropped, or that the tap had no block for."""
         return self.writer.dropped + self.tap.unrecorded
 
+    def metrics(self, accept: str) -> tuple[bytes, str]:
+        """Their text in the format that the Accept header asks for, and its content type."""
+        from bccnd.recorder.metrics import render  # loaded only where it is used
+
+        return render(self.snapshot(), accept)
+
     def snapshot(self) -> dict[str, Any]:
         """The values for the metrics."""
         counts, writer = self.writer.counts, self.writer
@@ -156,14 +160,16 @@ async def _serve(settings: RecorderSettings) -> None:
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
     recorder = of_settings(settings, fault)
-    metrics = _Metrics(loop, settings.metrics, recorder)
-    watch = asyncio.create_task(_watch(recorder, take_watchdog(os.environ)))
+    health = Health(loop, recorder.metrics, lambda: _unready(recorder))
+    health.open(settings.metrics)
+    health.resume()
+    watch = asyncio.create_task(_watch(recorder, health, take_watchdog(os.environ)))
     log.info("starting", socket=settings.socket, version=__version__, compiled=native.COMPILED)
     recorder.start()
     await stop.wait()
     notify("STOPPING=1", "STATUS=finishing the last file")
     watch.cancel()
-    metrics.close()
+    health.close()
     finished = await asyncio.to_thread(recorder.stop)
     counts = recorder.writer.counts
     about = {"rows": counts.rows, "files": counts.files, "unrecorded": recorder.unrecorded}
@@ -179,12 +185,13 @@ async def _serve(settings: RecorderSettings) -> None:
     log.info("stopped", **about)
 
 
-async def _watch(recorder: Recorder, watchdog: float) -> None:
+async def _watch(recorder: Recorder, health: Health, watchdog: float) -> None:
     """Report to the service manager and in the log how the recorder gets on."""
     interval = min(1.0, watchdog / FEEDINGS) if watchdog else 1.0
     status, reported_at, unrecorded, lost = "", 0.0, 0, 0
     while True:
         writer, now = recorder.writer, time.monotonic()
+        health.tick()
         if watchdog and now - recorder.tap.turned_at < STUCK_SECONDS:
             notify("WATCHDOG=1")
         new = _status(recorder)
@@ -208,44 +215,14 @@ async def _watch(recorder: Recorder, watchdog: float) -> None:
         await asyncio.sleep(interval)
 
 
+def _unready(recorder: Recorder) -> str:
+    """Why nothing is recorded; empty when all is well."""
+    sound = recorder.tap.connected and not recorder.writer.disk_error
+    return "" if sound else _status(recorder)
+
+
 def _status(recorder: Recorder) -> str:
     writer = recorder.writer
     if writer.disk_error:
         return f"the disk takes nothing: {writer.disk_error}"
     return f"recording {writer.host}" if recorder.tap.connected else f"no daemon at {recorder.tap.path}"
-
-
-class _Metrics:
-    """``/metrics``, ``/healthz`` and ``/readyz``, if the settings say where to serve them."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, where: str, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._listening = local_stream.listen(where, 0o660) if where else None
-        if self._listening is not None:
-            # The Prometheus library is loaded only if it is used.
-            from bccnd.recorder import metrics
-
-            self._render = metrics.render
-            self._server = HttpServer(loop, self._listening, self._handle)
-            self._server.resume()
-
-    def close(self) -> None:
-        if self._listening is not None:
-            self._server.close()
-            local_stream.close(self._listening)
-
-    def _handle(self, path: str, headers: dict[str, str]) -> Response | None:
-        match path:
-            case "/metrics":
-                text, content_type = self._render(self._recorder.snapshot(), headers.get("accept", ""))
-                return Response(HTTPStatus.OK, text, content_type)
-            case "/healthz":
-                return plain(HTTPStatus.OK, "alive")
-            case "/readyz":
-                recorder = self._recorder
-                sound = recorder.tap.connected and not recorder.writer.disk_error
-                return plain(
-                    HTTPStatus.OK if sound else HTTPStatus.SERVICE_UNAVAILABLE,
-                    "ready" if sound else _status(recorder),
-                )
-        return None

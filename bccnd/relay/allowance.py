@@ -5,6 +5,8 @@ Time enters as monotonic seconds.
 
 from dataclasses import dataclass, field
 
+# What a float loses of one, at most: so that one is left at the very time that ``Allowance.when`` says.
+ROUNDING = 1e-6
 # Of an asker's share, the part that each host gets of what is kept for those who ask seldom: 2 of 20 pings a second.
 # So 40 hosts can use it in the same second, more than ask one daemon by chance.
 FIRST_PART = 10
@@ -23,11 +25,20 @@ class Allowance:
         self._per_second, self._burst = per_second, burst
         self._left, self._since = burst, 0.0
 
-    def take(self, now: float) -> bool:
+    def has(self, now: float) -> bool:
         """Whether there is one left."""
         self._left = min(self._burst, self._left + self._per_second * max(0.0, now - self._since))
         self._since = now
-        if self._left < 1.0:
+        return self._left > 1.0 - ROUNDING
+
+    def when(self, now: float, count: int) -> float:
+        """When so many are left, if none is taken before. Later than ``now`` unless ``has``."""
+        missing = count - self._left - self._per_second * max(0.0, now - self._since)
+        return now + max(0.0, missing) / self._per_second
+
+    def take(self, now: float) -> bool:
+        """Take one, if there is one left."""
+        if not self.has(now):
             return False
         self._left -= 1.0
         return True
@@ -63,33 +74,44 @@ class Shares:
         self._frequent: dict[bytes, float] = {}  # host -> when it last asked much, the longest ago first
         self._forget(0.0)
 
-    def take(self, host: bytes, asker: bytes, now: float) -> bool:
-        """Whether there is one left."""
+    def take(self, host: bytes, asker: bytes, now: float, count: int = 1) -> bool:
+        """Whether there are so many left."""
         if not 0.0 <= now - self._since < 1.0:
             self._forget(now)
         here = self._hosts.get(host) or _Host()
-        here.asked += 1
+        here.asked += count
         if here.asked > self._first:
             self._note_frequent(host, now)
         known = host in self._frequent
-        granted = self._take_of_all(host, here, asker)
-        if not granted and not known and here.taken < self._first and self._kept > 0:
-            self._kept -= 1
+        granted = self._take_of_all(host, here, asker, count)
+        if not granted and not known and here.taken + count <= self._first and self._kept >= count:
+            self._kept -= count
             granted = True
         if granted:
-            here.taken += 1
-            here.askers[asker] = here.askers.get(asker, 0) + 1
+            here.taken += count
+            here.askers[asker] = here.askers.get(asker, 0) + count
         if granted or known:
             self._hosts[host] = here
         return granted
 
-    def _take_of_all(self, host: bytes, here: _Host, asker: bytes) -> bool:
+    def take_some(self, host: bytes, asker: bytes, now: float, count: int) -> int:
+        """Take so many or, if fewer are left, those; how many."""
+        taken, step = 0, count
+        while step:
+            if self.take(host, asker, now, step):
+                taken += step
+                step = min(step, count - taken)
+            else:
+                step //= 2
+        return taken
+
+    def _take_of_all(self, host: bytes, here: _Host, asker: bytes, count: int) -> bool:
         hosts = max(len(self._hosts) + (host not in self._hosts), len(self._frequent))
         of_host = max(1, self._half // (hosts + 1))
         of_asker = max(1, of_host // (len(here.askers) + (asker not in here.askers) + 1))
-        if not self._left or here.taken >= of_host or here.askers.get(asker, 0) >= of_asker:
+        if count > min(self._left, of_host - here.taken, of_asker - here.askers.get(asker, 0)):
             return False
-        self._left -= 1
+        self._left -= count
         return True
 
     def _note_frequent(self, host: bytes, now: float) -> None:

@@ -100,7 +100,7 @@ class Answers:
             return
         to_all = chan == QUESTIONS
         word, _, about = request.partition(b" ")
-        asker = self._names.get(src)
+        asker = self._names.holders.get(src)
         if request == b"ping" and not to_all:
             answer, busy, shares = b"pong " + self._version, b"busy", self._pings
         elif word == b"listeners" and valid_chan(about):

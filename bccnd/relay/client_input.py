@@ -16,17 +16,17 @@ Rules
 
 from dataclasses import dataclass
 
-from bccnd.errors import DeniedError, FramingError, PacketError, WireError
+from bccnd.errors import DeniedError, FramingError, PacketError
 from bccnd.relay.answers import Answers, asked_about, calls_a_daemon
+from bccnd.relay.bridge import QUESTION_STEPS, TAP_STEPS, Bridge
 from bccnd.relay.control import Control
 from bccnd.relay.delivery import Delivery
 from bccnd.relay.effects import Spans
 from bccnd.relay.moment import Moment
-from bccnd.relay.pattern import may_meet, pattern_cost
-from bccnd.relay.publisher import OK, Origin, Publisher
+from bccnd.relay.pattern import is_directed, may_meet, pattern_cost
+from bccnd.relay.publisher import Publisher
 from bccnd.relay.retained import Kept, Scan
 from bccnd.relay.router import HEARTBEATS, NOTICES, Route
-from bccnd.relay.segment_input import SegmentInput
 from bccnd.relay.session import LINES, Format, Session
 from bccnd.relay.state import LARGE, State
 from bccnd.wire import sbus
@@ -42,16 +42,11 @@ REQUEST_STEPS = 16
 # What a pattern that comes or goes takes beside that, and how many of its bytes are a step.
 PATTERN_STEPS = 16
 PATTERN_BYTES_A_STEP = 4
-# What a message takes beside its step (``Route.steps``) if the daemon answers it, or if a bridge brings it.
-QUESTION_STEPS = 16
-BRIDGED_STEPS = 16
 # Last values in a page, and bytes of them; what it takes to look at one, and to send it.
 PAGE_ROWS = 256
 PAGE_BYTES = 64 << 10
 LOOK_STEPS = 6
 ROW_STEPS = 4
-# What a message takes for each tap: the datagram is made, and shown with its verdict.
-TAP_STEPS = 5
 # Bytes that are looked through for lines in a step: most of them may be line ends.
 LINE_BYTES_A_STEP = 16
 
@@ -70,13 +65,11 @@ Left = tuple[Spans, int, int]
 
 @dataclass(eq=False)
 class ClientInput:
-    """``segment``: judges what a bridge brings as if it came from there."""
-
     _state: State
     _publisher: Publisher
     _delivery: Delivery
     _control: Control
-    _segment: SegmentInput
+    _bridge: Bridge
     _answers: Answers
 
     def __post_init__(self) -> None:
@@ -133,9 +126,8 @@ class ClientInput:
             index = at
             try:
                 chan, end = self._head(session, starts[at], ends[at])
-                if chan is not None:
-                    ends[at] = end  # without the end of a typed line
-                    at = self._publish(session, packets, at, chan, moment)
+                if chan is not None or self._bridge.is_datagram(starts[at]):
+                    at = self._publish(session, packets, at, chan, end, moment)
                     if at < count and not (outgoing.room and outgoing.steps < STEPS):
                         break
                 else:
@@ -197,9 +189,17 @@ class ClientInput:
             self._outgoing.steps += (end - start) // LINE_BYTES_A_STEP
         return [start + first for first, _ in spans], [start + last for _, last in spans]
 
-    def _publish(self, session: Session, packets: Spans, first: int, chan: bytes, moment: Moment) -> int:
-        """Publish a MSG packet, and those that follow it with the same route. Returns the index of the next."""
+    def _publish(
+        self, session: Session, packets: Spans, first: int, chan: bytes | None, end: int, moment: Moment
+    ) -> int:
+        """Publish a MSG packet, and those that follow it with the same route; or datagrams of elsewhere, if there is
+        no channel. ``end``: of the first. Returns the index of the next.
+        """
+        if chan is None:
+            self._outgoing.steps += REQUEST_STEPS
+            return self._bridge.take(session, packets, first, STEPS, moment, self._refuse)
         memory, (starts, ends) = self._memory, packets
+        ends[first] = end  # without the end of a typed line
         size = ends[first] - starts[first]
         route, longest = self._publishable(session, chan, size)
         after, count = first + 1, len(starts)
@@ -332,8 +332,6 @@ class ClientInput:
                 case Cmsg(key):
                     named = b"CMSG " + key
                     self._control.answer(session, packet, moment)
-                case sbus.Datagram(datagram):
-                    self._bridge(session, datagram, start, end, moment)
                 case sbus.Pack() if session.packed:
                     raise FramingError("bad-packet", "one PACK inside another")
                 case sbus.Pack():
@@ -357,9 +355,11 @@ class ClientInput:
                 session.format = LINES  # a person at a terminal
                 self._router.service_changed(session)
             if not session.rights.may_subscribe(pattern, session.separator):
+                if is_directed(pattern):
+                    raise DeniedError("bridge", "only a bridge gets what is directed to others")
                 raise DeniedError("subscribe", "no right to all that it matches")
             self._router.subscribe(session, pattern)
-            if held or session.tap or not self._state.retained:
+            if held or session.tap or not self._state.retained or is_directed(pattern):
                 return
             scan = self._state.retained.matching(pattern, session.separator)
             others = [other for other in session.subscriptions if other != key]
@@ -414,33 +414,6 @@ class ClientInput:
         of_user, left = self._router.footprints[uid] + size, whole - self._router.footprint - size
         if of_user > max(left, whole // limits.clients):
             raise PacketError("limit", "the patterns of a user take at most as much as they leave for others")
-
-    def _bridge(self, session: Session, datagram: bytes, start: int, end: int, moment: Moment) -> None:
-        """A datagram from elsewhere: judged like one from the segment, then relayed there as it is."""
-        if not session.rights.bridge:
-            raise DeniedError("bridge", "no right to bridge datagrams")
-        if len(datagram) > SEND_LIMIT:
-            raise PacketError("too-large", f"{len(datagram)} bytes on the wire, at most {SEND_LIMIT}")
-        try:
-            opened = self._rules.integrity.open(datagram)
-        except WireError as error:
-            raise PacketError("bad-datagram", str(error.verdict)) from None
-        src, seq, chan = opened[:3]
-        if chan.startswith(SECRET):
-            raise PacketError("bad-channel", "a secret key of sbus is not sent")
-        if not session.rights.may_publish(chan):  # before it leaves a trace in the table of sources
-            raise DeniedError("publish", "no right to publish on the channel of the datagram")
-        route = self._router.route(chan)
-        origin = Origin([datagram], source=session)
-        verdict, _ = self._segment.judge(src, seq, route, 1, origin, 0, moment)
-        if verdict is not OK:
-            raise PacketError("bad-datagram", str(verdict))
-        self._outgoing.add(datagram)
-        self._outgoing.steps += BRIDGED_STEPS + route.size + QUESTION_STEPS * route.noted
-        spans = [self._segment.make_message(opened, start)], [end]
-        self._publisher.pass_on(route, spans, session, origin, moment, 0)
-        if route.noted:
-            self._segment.note(src, chan, spans, origin, 0, moment)
 
     def _refuse(self, session: Session, error: PacketError, moment: Moment) -> None:
         self._publisher.flush(moment)

@@ -14,10 +14,13 @@ Rules
 - The hot paths, ``from_client`` and ``from_segment``, decide once for all that is alike among what was read together.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from bccnd.relay.answers import Answers
+from bccnd.relay.arrivals import RELEASED_BYTES, Arrivals
+from bccnd.relay.bridge import Bridge
 from bccnd.relay.client_input import ClientInput
 from bccnd.relay.control import Control
 from bccnd.relay.delivery import Delivery, Transport
@@ -28,6 +31,7 @@ from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
 from bccnd.relay.options import Options
 from bccnd.relay.publisher import OWN_BYTES, Publisher
+from bccnd.relay.repair import Repair
 from bccnd.relay.rights import AccessList
 from bccnd.relay.segment_input import SegmentInput
 from bccnd.relay.session import Session
@@ -42,16 +46,22 @@ class Regions(NamedTuple):
     opened: int  # datagrams of the segment as MSG packets
     sealed: int  # datagrams to the segment
     own: int  # packets of the daemon itself
+    released: int  # messages that waited for lost ones
 
     @staticmethod
-    def sizes(batch: int) -> tuple[int, int, int]:
+    def sizes(batch: int) -> tuple[int, int, int, int]:
         """For batches of so many datagrams."""
-        return batch * RECEIVE_LIMIT, SEALED_BYTES, OWN_BYTES
+        return batch * RECEIVE_LIMIT, SEALED_BYTES, OWN_BYTES, RELEASED_BYTES
+
+
+def no_chance() -> float:
+    """Where nothing is left to chance."""
+    return 0.5
 
 
 class Relay:
     """``batch``: datagrams read with one call; ``pid``, ``version``: of the daemon, which is a source of its own;
-    ``processes``: asked about a client that wants a name below its parent's.
+    ``processes``: asked about a client that wants a name below its parent's; ``chance``: a random number from 0 to 1.
 
     Most calls go straight to their parts, and are described there. ``alarm.due`` is when to call ``on_deadline``
     next, in monotonic seconds: never too late, now and then too early.
@@ -69,10 +79,11 @@ class Relay:
         pid: int = 0,
         version: bytes = b"",
         processes: ProcessTable = no_processes,
+        chance: Callable[[], float] = no_chance,
     ) -> None:
         self._version = version
         self._offset = 0.0
-        self.state = state = State(memory, regions.sealed, rules, Names(host, processes), pid)
+        self.state = state = State(memory, regions.sealed, rules, Names(host, processes), pid, chance)
         self.alarm = state.alarm
         self.sessions = state.sessions
         self._delivery = delivery = Delivery(state, transport)
@@ -82,8 +93,11 @@ class Relay:
         self.membership = members = Membership(state, delivery, notices)
         control = Control(state, members, delivery, answers, notices)
         opened = regions.opened, regions.opened + batch * RECEIVE_LIMIT
-        self._segment_input = segment = SegmentInput(state, publisher, notices, answers, opened)
-        self.from_client = ClientInput(state, publisher, delivery, control, segment, answers).read
+        arrivals = Arrivals(state, publisher, notices, answers, regions.released)
+        self.repair = Repair(state, publisher, arrivals)
+        self._segment_input = segment = SegmentInput(state, publisher, notices, arrivals, self.repair, opened)
+        bridge = Bridge(state, publisher, segment, arrivals, self.repair, opened)
+        self.from_client = ClientInput(state, publisher, delivery, control, bridge, answers).read
         self.from_segment = segment.read
         self.take_effects = state.outgoing.take
         self.answer, self.close = delivery.answer, delivery.close
@@ -91,12 +105,15 @@ class Relay:
         self.connect, self.disconnect = members.connect, members.disconnect
         self.apply_rights = members.apply_rights
         self.end = notices.leave_all  # the daemon stops in order
-        # What the log reports: refusals, and how many more there were; slow clients that begin to be, and that were.
+        # What the log reports: refusals, and how many more there were; slow clients that begin to be, and that were;
+        # hosts that ask for much to be sent again.
         self.take_refusals, self.take_episodes = state.refusals.take, delivery.slow.reports
+        self.take_askers = self.repair.take_askers
 
     def begin(self, moment: Moment, offset: float = 0.0) -> None:
         """Called once, before the daemon says anything; ``offset``: the part of an interval before its heartbeats."""
-        self.membership.begin_numbers(self.state.own, moment.unix_ns // 1000)
+        for source in (self.state.own, self.state.repair_source):
+            self.membership.begin_numbers(source, moment.unix_ns // 1000)
         self._offset = offset
         self._beat(moment)
 
@@ -109,7 +126,9 @@ class Relay:
         self.state.presence.on_deadline(now)
         self.notices.of_sources(moment)
         self.notices.of_waiting_clients(moment)
-        timed = (self.state.heartbeats, self.state.presence, self.state.sources, self._delivery, self.notices)
+        self.repair.on_deadline(moment)
+        state = self.state
+        timed = (state.heartbeats, state.presence, state.sources, self._delivery, self.notices, self.repair)
         self.alarm.due = min(each.next_deadline() for each in timed)
 
     def is_backlogged(self, session: Session | None = None) -> bool:
@@ -121,7 +140,7 @@ class Relay:
     def next_seq(self) -> int:
         """No number from here on has been used by anybody here."""
         used = [session.seq for session in self.sessions.values()]
-        return max(self.state.names.first_seq(0), self.state.own.seq, *used)
+        return max(self.state.names.first_seq(0), self.state.own.seq, self.state.repair_source.seq, *used)
 
     def reconfigure(self, options: Options, integrity: Integrity, access: AccessList, moment: Moment) -> None:
         """Other keys, rights, channels and limits from now on; ``local_payload`` stays, memory is laid out for it.
@@ -129,7 +148,12 @@ class Relay:
         Nobody is disconnected: limits on clients and subscriptions hold for new ones.
         """
         state = self.state
+        if integrity != state.rules.integrity:
+            state.sent.clear()
         state.rules.replace(options, integrity, access)
+        state.gaps.configure(options.repair)
+        state.sent.configure(options.repair)
+        self.repair.configure(options.repair)
         state.ledger.limit = options.queue.total_bytes
         state.retained.limit(options.retain)
         state.router.reconfigure(options.local, cache_limit=options.limits.channels_cached)
@@ -145,11 +169,11 @@ class Relay:
         """Have the daemon's own heartbeats come as the settings say."""
         heartbeats, own = self.state.heartbeats, self.state.own
         seconds = self.state.rules.options.heartbeat.seconds
-        beat = heartbeats.get(own)
+        beat, repair = heartbeats.get(own), self.state.rules.options.repair
+        text = PROGRAM + b"/" + self._version + (b" repair=%d" % repair.numbers if repair.on else b"")
         if not seconds:
             heartbeats.stop(own)
-        elif beat is None or beat.seconds != seconds:
-            text = PROGRAM + b"/" + self._version
+        elif beat is None or (beat.seconds, beat.text) != (seconds, text):
             heartbeats.begin(own, seconds, text, moment.monotonic + self._offset * seconds)
 
     def status(self) -> dict[str, Any]:
@@ -166,6 +190,7 @@ class Relay:
             "sources": len(state.sources),
             "queued": {"packets": ledger.packets, "bytes": ledger.bytes},
             "retained": {"channels": len(state.retained), "bytes": state.retained.size},
+            "repair": self.repair.status(),
             "counters": asdict(state.counters) | handed,
             "rejected": dict(state.rejected),
             "refused": dict(state.refusals.counts),

@@ -18,20 +18,23 @@ Rules
   where replays are dropped (``dedup.replays``), a fall between two of them is ``replayed``. A source that counts from
   1 or from epoch seconds may restart. A replayed datagram does not count as heard: a source whose clock did go back
   is silent for ``seconds`` at most.
-- The table is bounded in sources and in time. A source is a newcomer until PROOF_MESSAGES were accepted from it over
+- The table is bounded (``accounts``). A source is a newcomer until PROOF_MESSAGES were accepted from it over
   PROOF_SECONDS. Newcomers displace only each other: a flood of forged sources costs no proven one its account. They
   have the room that the proven ones leave, a quarter of the table or more.
-- In each part of a full table the host with most sources gives one up (``crowd``): one that has not spoken since it
-  was last looked at for this, among the LOOKS that were looked at longest ago.
-- Each part has two generations in time. When the young one has been young for ``seconds``, the old one is forgotten
-  and the young one grows old. A source that speaks moves to the young one. So a message costs nothing.
+- A source is relayed when a bridge brings it from elsewhere (``bccnd/wire/REPAIR.md``, "Relayed sources"). Numbers
+  of it may be left out on purpose: they are no losses, unless they were asked for and nobody answered. What a bridge
+  of this host brings is neither a stray nor, far below the last, a restart of a clock.
+- Where a daemon keeps what a source sends (``Gaps``), a message behind which numbers are missing waits, and so does a
+  stray; a missing number that comes is none too late. A number is a restart only further down than its daemon may
+  send again, if it is a clock's.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bccnd.relay.crowd import Crowd, address_of
+from bccnd.relay.accounts import Part, Source
+from bccnd.relay.gaps import PARTS_LIMIT, Gap, Gaps
 from bccnd.relay.options import Dedup
 from bccnd.wire.verdict import Verdict
 
@@ -47,145 +50,40 @@ STRAYS = 8
 MOST = 1 << 65
 # No counter and no clock of seconds or milliseconds has come so far; a clock of microseconds passed it in 2001.
 CLOCKED = 10**15
+# How far back a daemon may send a number again, and what comes meanwhile: 16 ms of a clock, so that no restart falls
+# short of it.
+REACH = 2**14
 PROOF_MESSAGES = 3
 # A flood of more than limit / 4 sources a minute pushes its own out before they are proven.
 PROOF_SECONDS = 60.0
-# Sources looked at for one that has fallen silent, when one has to go.
-LOOKS = 8
+# Looked up once: a member of an enumeration takes a call.
+OK = Verdict.OK
 
 
 def _nobody(_index: int) -> bytes:
     return b""
 
 
-class Source:
-    """One src and its account; ``heard`` is in the caller's monotonic seconds, ``peer`` what it last came from.
-
-    ``strays``: numbers above ``last`` that were not agreed with; ``lone``: the one that came last of all, or -1.
-    """
-
-    __slots__ = (
-        "duplicates",
-        "first",
-        "heard",
-        "last",
-        "late",
-        "lone",
-        "lost",
-        "ours",
-        "peer",
-        "received",
-        "replayed",
-        "restarts",
-        "seen",
-        "since",
-        "strays",
-        "told",
-    )
-
-    def __init__(self, seq: int, now: float) -> None:
-        self.received = 1
-        self.lost = self.late = self.duplicates = self.restarts = self.replayed = 0
-        self.first = self.last = seq
-        self.seen = 1  # bit k: last - k was seen
-        self.heard = self.since = now
-        self.peer = ""
-        self.ours = range(0)  # sent from this host, by a client that has left
-        self.lone = -1
-        self.strays: tuple[int, ...] = ()
-        self.told = 0  # ``received`` when it was last looked at whether it still speaks
-
-
-class _Part:
-    """One part of the table: src -> ``Source`` in two generations, and whose they are."""
-
-    __slots__ = ("crowd", "old", "turned", "young")
-
-    def __init__(self) -> None:
-        self.young: dict[bytes, Source] = {}
-        self.old: dict[bytes, Source] = {}
-        self.turned = 0.0
-        self.crowd = Crowd()
-
-    def __len__(self) -> int:
-        return len(self.young) + len(self.old)
-
-    def __iter__(self) -> Iterator[tuple[bytes, Source]]:
-        yield from self.young.items()
-        yield from self.old.items()
-
-    def put(self, src: bytes, source: Source) -> None:
-        """Take in a source that is not in it yet."""
-        self.young[src] = source
-        self.crowd.add(src, _address(source))
-
-    def take(self, src: bytes) -> Source | None:
-        source = self.young.pop(src, None) or self.old.pop(src, None)
-        if source:
-            self.crowd.remove(src)
-        return source
-
-    def make_room(self, src: bytes, source: Source, limit: int) -> None:
-        """Have no more than ``limit`` when ``src`` is in: whoever has most gives."""
-        while len(self) >= max(1, limit):
-            giver = self.crowd.giver(src, _address(source))
-            self.take(self._silent_one(self.crowd.members(giver)))
-
-    def turn(self, now: float) -> None:
-        self.turned = now
-        for src in self.old:
-            self.crowd.remove(src)
-        self.old, self.young = self.young, {}
-
-    def shrink(self, limit: int) -> None:
-        """To half of the limit, those heard last, if there are more than the limit."""
-        if len(self) > limit:
-            latest = sorted(self, key=lambda item: item[1].heard)[-max(1, limit // 2) :]
-            self.young, self.old = dict(latest), {}
-
-    def count_anew(self) -> None:
-        """Whose the sources are, from what is known of them."""
-        self.crowd = Crowd()
-        for src, source in self:
-            self.crowd.add(src, _address(source))
-
-    def state(self) -> dict[str, Any]:
-        return {"turned": self.turned, "young": _rows(self.young), "old": _rows(self.old)}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self.turned = state["turned"]
-        self.young = _table(state["young"])
-        self.old = _table(state["old"])
-
-    def _silent_one(self, givers: dict[bytes, None]) -> bytes:
-        for _ in range(LOOKS):
-            src = next(iter(givers))
-            source = self.young.get(src)
-            if source is None or source.received == source.told:
-                return src
-            source.told = source.received
-            del givers[src]
-            givers[src] = None
-        return next(iter(givers))
-
-
 class Sources:
     """The table of sources: src -> ``Source``. ``seconds``: of silence, after which a source is forgotten."""
 
-    def __init__(self, options: Dedup, *, authenticated: bool) -> None:
-        self._proven, self._newcomers = _Part(), _Part()
+    def __init__(self, options: Dedup, gaps: Gaps | None = None, *, authenticated: bool) -> None:
+        self._gaps = gaps
+        self._proven, self._newcomers = Part(), Part()
         # Names for listings, with some of sources that are forgotten, and twice of those that came back.
         self._names: list[bytes] = []
         self._authenticated = authenticated
         self._fresh: list[bytes] = []
         # Of all sources, the forgotten ones too, so that these only grow: numbers that were missing when a later one
         # came; of those, come after all; restarts.
-        self.missed = self.found = self.restarted = 0
+        self.missed = self.found = self.restarted = self.repaired = 0
         self.configure(options, authenticated=authenticated)
 
     def configure(self, options: Dedup, *, authenticated: bool) -> None:
         """Use other rules from now on, for known sources too. ``authenticated``: whether hmac is required."""
         self._sanity = options.sanity
+        # Whether it repairs or not: others believe it does until they hear that it does not.
+        self._reach = options.sanity if self._gaps is None else max(options.sanity, REACH)
         self._seconds = options.seconds
         self._reorder = options.reorder
         self._drop_replays = options.drops_replays(authenticated=authenticated)
@@ -241,7 +139,7 @@ class Sources:
         source = self.get(src)
         return source.heard if source else None
 
-    def observe(self, src: bytes, seq: int, now: float, peer: bytes = b"") -> Verdict:
+    def observe(self, src: bytes, seq: int, now: float, peer: bytes = b"") -> Verdict | None:
         """Judge message ``seq`` of ``src`` and keep the account."""
         return self.observe_run(src, seq, 1, now, lambda _: peer)[0]
 
@@ -253,30 +151,39 @@ class Sources:
         now: float,
         peer: Callable[[int], bytes] = _nobody,
         index: int = 0,
-    ) -> tuple[Verdict, int]:
+        bridge: tuple[str, str] | None = None,
+    ) -> tuple[Verdict | None, int]:
         """Judge messages of ``src`` with the ``count`` numbers from ``seq`` on: the verdict on the first, and on how
         many it is the same and done with; the others are for the next call. ``peer(index)`` sent the first.
+        ``bridge``: a bridge brings them here, so they are relayed by this host.
+
+        None: new, and to wait for its turn in the gap of the source. So is what is REPAIRED.
         """
         source = self._proven.young.get(src) or self._find(src, now)
         if source is None:
             source = Source(seq, now)
             source.peer = peer(index).decode()
+            source.relay = bridge
             self._enter(src, source)
             return Verdict.NEW, 1
         step = seq - source.last
-        if source.strays or step > self._near:
-            verdict = self._judge_stray(source, seq, count, now)
-            if verdict:
-                return verdict, 1
+        if bridge is not None:
+            self._bring(source, step, bridge)
+        elif source.strays or step > self._near:
             count = min([stray - seq for stray in source.strays if stray > seq] + [count])
+            stray = self._judge_stray(src, source, seq, count, now)
+            if stray:
+                return stray
         if step <= 0:
-            verdict = self._behind(source, seq, now)
+            verdict = self._behind(source, seq, now, bridge)
             if verdict is Verdict.RESTARTED:
                 source.peer = peer(index).decode()
             return verdict, 1
         source.heard = now
-        if step > 1:
-            self._leave_out(source, seq, step)
+        if source.gap is not None and source.gap.after > seq:  # as its daemon said
+            count = 1
+        if step > 1 and (missing := self._leave_out(source, seq, step)) and bridge is None:
+            self._miss(src, source, range(seq - missing, seq), now)
         step += count - 1
         if step <= self._window:
             source.seen = (source.seen << step | (1 << count) - 1) & self._mask
@@ -286,7 +193,39 @@ class Sources:
         source.received += count
         if source.strays:
             self._overtake(source)
-        return Verdict.OK, count
+        if source.gap is not None:
+            return self._in_turn(source, range(seq, seq + count), now), count
+        return OK, count
+
+    def expect(self, src: bytes, first: int | None, last: int, now: float, peer: bytes) -> None:
+        """A daemon that keeps what the source sends says which number was its last, and the first of a new one."""
+        source = self.get(src)
+        if source is None:
+            if first is None or last - first >= JUMP:
+                return
+            source = Source(first - 1, now)
+            source.received = source.seen = 0
+            source.first = first
+            source.peer = peer.decode()
+            self._enter(src, source)
+        source.kept = now
+        if first is not None and source.gap is not None:
+            self._begin_anew(source, source.gap, first)
+        if source.last < last <= source.last + JUMP:
+            seen = source.last
+            if source.relay:  # what stands below a stray was looked at when it came, and may be left out
+                seen = max([seen, *(stray for stray in source.strays if stray <= last)])
+            self._foresee(src, source, range(max(first or 0, seen + 1), last + 1), now)
+
+    def relayed(self, src: bytes, by: tuple[str, str]) -> None:
+        """A daemon, ``by`` its host and its address, says that it relays the source."""
+        if source := self.get(src):
+            self._begin_relay(source, by)
+
+    def is_direct(self, src: bytes) -> None:
+        """The daemon of its host says that the source is on this segment."""
+        if source := self.get(src):
+            source.relay = None
 
     def remember(self, src: bytes, sent: range, now: float) -> None:
         """Take the numbers ``sent`` (not empty) as seen: a client of this host has left, its datagrams may echo."""
@@ -311,14 +250,15 @@ class Sources:
         return {
             "proven": self._proven.state(),
             "newcomers": self._newcomers.state(),
-            "totals": (self.missed, self.found, self.restarted),
+            "totals": (self.missed, self.found, self.restarted, self.repaired),
             "authenticated": self._authenticated,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self._proven.restore(state["proven"])
         self._newcomers.restore(state["newcomers"])
-        self.missed, self.found, self.restarted = state.get("totals", (0, 0, 0))
+        totals = [*state.get("totals", ()), 0, 0, 0, 0]
+        self.missed, self.found, self.restarted, self.repaired = totals[:4]
         if self._authenticated and not state.get("authenticated", True):
             self._forget_unproven()
         self._fresh = [src for src, _ in self]
@@ -367,11 +307,13 @@ class Sources:
             proven.put(src, source)
         return source
 
-    def _judge_stray(self, source: Source, seq: int, count: int, now: float) -> Verdict | None:
-        """The verdict on a stray, and on one that comes again; None: no stray, or a jump that is agreed with."""
+    def _judge_stray(
+        self, src: bytes, source: Source, seq: int, count: int, now: float
+    ) -> tuple[Verdict | None, int] | None:
+        """As ``observe_run``, for a stray, or one that comes again; None: no stray, or a jump that is agreed with."""
         if seq in source.strays:
             source.duplicates += 1
-            return Verdict.DUPLICATE
+            return Verdict.DUPLICATE, 1
         is_jump = seq - source.last > self._near
         is_new = seq > source.last  # a further copy says nothing about where the source is
         if is_new and (not is_jump or source.lone > seq):
@@ -382,17 +324,91 @@ class Sources:
         source.received += 1
         source.strays = *source.strays[1 - STRAYS :], seq
         source.lone = seq
-        return Verdict.OK
+        self._foresee(src, source, range(source.last + 1, seq), now)
+        return self._in_turn(source, range(seq, seq + 1), now), 1
 
-    def _leave_out(self, source: Source, seq: int, step: int) -> None:
-        """Numbers are missing before ``seq``; strays are not."""
+    def _miss(self, src: bytes, source: Source, numbers: range, now: float) -> None:
+        """Have numbers of a source asked for, but for its strays, if that is of use: then what is above waits."""
+        gaps = self._gaps
+        if gaps is None or numbers.stop - numbers.start >= JUMP:
+            return
+        if gaps.repairable(src, source, now):
+            gaps.open(src, source, numbers, now, source.strays)
+
+    def _foresee(self, src: bytes, source: Source, numbers: range, now: float) -> None:
+        """``_miss`` numbers above the last one. What stands below others that are missing was looked at before: so it
+        costs the same however much is missing, and what was given up is not asked for again.
+        """
+        if gap := source.gap:
+            if len(gap.missing) >= PARTS_LIMIT:
+                return
+            numbers = range(max(numbers.start, gap.after), numbers.stop)
+        if numbers:
+            self._miss(src, source, numbers, now)
+
+    def _begin_anew(self, source: Source, gap: Gap, first: int) -> None:
+        """Numbers that jumped begin at ``first``, says the daemon: so those before it were never sent. It is believed
+        of a hole that is too wide to be filled, and once a message has come from beyond.
+        """
+        at = gap.find(first - 1)
+        if at < 0 or (hole := gap.missing[at]).after - hole.first <= REACH:
+            return
+        if first <= source.last:
+            self._take_back(source, gap.cut(range(hole.first, first)))
+            source.first = first
+        elif source.strays and source.strays[-1] >= first:
+            gap.cut(range(hole.first, first))
+            source.first, source.last, source.seen = first, first - 1, 0
+
+    def _in_turn(self, source: Source, numbers: range, now: float) -> Verdict | None:
+        """New numbers of a source, which wait where it has a gap. Of several, none was missing."""
+        if source.gap is None:
+            return Verdict.OK
+        if not source.gap.take(numbers.start, now):
+            return None
+        self.missed += 1  # as its daemon said
+        self.found += 1
+        source.repaired += 1
+        self.repaired += 1
+        return Verdict.REPAIRED
+
+    def _leave_out(self, source: Source, seq: int, step: int) -> int:
+        """Numbers are missing before ``seq``, strays are not. How many of those before it are to be looked for."""
         last = source.last
         if step > JUMP:
+            if self._gaps is not None and source.gap is not None:
+                self._gaps.abandon(source.gap)
             source.first = source.lone if source.lone != -1 and seq - source.lone <= JUMP else seq
             last = source.first - 1
         missing = seq - last - 1 - sum(last < stray < seq for stray in source.strays)
-        source.lost += missing
-        self.missed += missing
+        if source.relay is None:
+            source.lost += missing
+            self.missed += missing
+        else:
+            source.left_out += missing
+            if source.strays:  # what stands below a stray was looked at when that came
+                last = max([last, *(stray for stray in source.strays if stray < seq)])
+        return missing and seq - last - 1
+
+    def _bring(self, source: Source, step: int, bridge: tuple[str, str]) -> None:
+        """A bridge of this host brings something of the source, which may have come by another way before."""
+        if step > 0 and source.relay is not bridge:
+            self._begin_relay(source, bridge)
+
+    def _begin_relay(self, source: Source, by: tuple[str, str]) -> None:
+        """What was missing before this was known may have been left out as well."""
+        if source.relay is None:
+            self.found += source.lost
+            source.left_out += source.lost
+            source.lost = 0
+        source.relay = by
+
+    def _take_back(self, source: Source, count: int) -> None:
+        """So many numbers that were missing have come, or were never sent."""
+        left_out = min(count, source.left_out) if source.relay else max(0, count - source.lost)
+        source.left_out -= left_out
+        source.lost -= count - left_out
+        self.found += count - left_out
 
     def _overtake(self, source: Source) -> None:
         """Take strays that are not above the source any more for what they are: numbers that have come."""
@@ -402,15 +418,33 @@ class Sources:
         source.strays = tuple(stray for stray in source.strays if stray > source.last)
         source.lone = -1
 
-    def _behind(self, source: Source, seq: int, now: float) -> Verdict:
+    def _fill(self, source: Source, behind: int, asks: int, now: float) -> Verdict | None:
+        """A missing number has come."""
+        source.heard = now
+        if behind < self._window:
+            source.seen |= 1 << behind
+        self._take_back(source, 1)
+        source.received += 1
+        if not asks:  # it was overtaken
+            return None
+        source.repaired += 1
+        self.repaired += 1
+        return Verdict.REPAIRED
+
+    def _behind(self, source: Source, seq: int, now: float, bridge: tuple[str, str] | None) -> Verdict | None:
         behind = source.last - seq
-        if behind >= self._sanity and self._is_replay(source, seq, now):
+        if source.gap is not None and (asks := source.gap.take(seq, now)) is not None:
+            return self._fill(source, behind, asks, now)
+        sanity = self._reach if seq >= CLOCKED else self._sanity
+        if behind >= sanity and self._is_replay(source, seq, now, bridge):
             source.replayed += 1
             return Verdict.REPLAYED
         source.heard = now
         if seq in source.ours:
             return Verdict.OWN
-        if behind >= self._sanity:
+        if behind >= sanity:
+            if self._gaps is not None and source.gap is not None:
+                self._gaps.abandon(source.gap)
             source.restarts += 1
             self.restarted += 1
             source.received += 1
@@ -423,11 +457,14 @@ class Sources:
             return Verdict.DUPLICATE
         source.seen |= 1 << behind
         if seq > source.first:
-            source.lost -= 1
-            self.found += 1
+            self._take_back(source, 1)
         else:  # the span begins earlier than it seemed
-            source.lost += source.first - seq - 1
-            self.missed += source.first - seq - 1
+            missing = source.first - seq - 1
+            if source.relay:
+                source.left_out += missing
+            else:
+                source.lost += missing
+                self.missed += missing
             source.first = seq
         if behind <= self._reorder:
             source.received += 1
@@ -435,34 +472,10 @@ class Sources:
         source.late += 1
         return Verdict.LATE
 
-    def _is_replay(self, source: Source, seq: int, now: float) -> bool:
+    def _is_replay(self, source: Source, seq: int, now: float, bridge: tuple[str, str] | None) -> bool:
         return (
-            self._drop_replays
+            (self._drop_replays or bridge is not None)
             and seq >= CLOCKED
             and seq not in source.ours  # an echo, however late
             and now - source.heard <= self._seconds
         )
-
-
-def _address(source: Source) -> bytes:
-    return address_of(source.peer.encode())
-
-
-def _rows(table: dict[bytes, Source]) -> list[tuple[bytes, dict[str, Any]]]:
-    return [
-        (src, {name: _plain(getattr(source, name)) for name in Source.__slots__})
-        for src, source in table.items()
-    ]
-
-
-def _table(rows: list[tuple[bytes, dict[str, Any]]]) -> dict[bytes, Source]:
-    table: dict[bytes, Source] = {}
-    for src, fields in rows:
-        table[src] = source = Source(0, 0.0)
-        for name in fields.keys() & set(Source.__slots__):  # other code may have more of them
-            setattr(source, name, range(*fields[name]) if name == "ours" else fields[name])
-    return table
-
-
-def _plain(value: Any) -> Any:
-    return (value.start, value.stop) if isinstance(value, range) else value

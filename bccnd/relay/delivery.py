@@ -79,8 +79,8 @@ class Transport(Protocol):
 class Group:
     """Consecutive messages with one route and one sender, as spans of MSG packets in the memory.
 
-    ``full``: the same messages as RECV packets, ``placed``: as RECV packets with the interface. Each is made only
-    when somebody wants it.
+    ``full``: the same messages as RECV packets for clients, ``tapped`` for taps, ``placed`` for taps that see the
+    interface. Each is made only when somebody wants it.
     """
 
     route: Route | None = None
@@ -88,11 +88,12 @@ class Group:
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     full: list[bytes] = field(default_factory=list)
+    tapped: list[bytes] = field(default_factory=list)
     placed: list[bytes] = field(default_factory=list)
 
     def shown_to(self, session: Session) -> list[bytes]:
         """The RECV packets in the form that this client reads."""
-        packets = self.placed if session.tap_interface else self.full
+        packets = self.placed if session.tap_interface else self.tapped if session.tap else self.full
         return packets if session.format is not LINES else list(map(sbus.line_of, packets))
 
 

@@ -144,7 +144,8 @@ class Names:
     def __init__(self, host: bytes, processes: ProcessTable = no_processes) -> None:
         self.host = host
         self._processes = processes
-        self._holders: dict[bytes, LocalSource] = {}
+        # By name, to be looked up only.
+        self.holders: dict[bytes, LocalSource] = {}
         self._peers: dict[bytes, Peer] = {}  # of the holders that are clients
         self._families: dict[bytes, _Family] = {}  # of these, by the name of their process
         self._ordered = OrderedKeys()  # what is below a name lies side by side
@@ -152,14 +153,11 @@ class Names:
         self._seq_floor = 0
 
     def __len__(self) -> int:
-        return len(self._holders)
-
-    def get(self, name: bytes) -> LocalSource | None:
-        return self._holders.get(name)
+        return len(self.holders)
 
     def hold(self, name: bytes, holder: LocalSource, peer: Peer | None = None) -> None:
         """Give this name, which is free, to ``holder``; one without a peer is not a client."""
-        self._holders[name] = holder
+        self.holders[name] = holder
         self._ordered.add(name)
         if peer is not None:
             self._peers[name] = peer
@@ -169,7 +167,7 @@ class Names:
         """Give ``holder`` the first free name that its credentials lead to."""
         base = self._base(peer)
         if peer.pid and self._is_among_its_own(base, peer.uid):
-            name = base if base not in self._holders else self._further(base)
+            name = base if base not in self.holders else self._further(base)
         else:
             name = self._fresh(base.rpartition(b"/")[0], peer.uid)
         self.hold(name, holder, peer)
@@ -178,20 +176,20 @@ class Names:
     def _further(self, base: bytes) -> bytes:
         """The name of a further connection of the process that holds ``base``."""
         numbers = self._families.setdefault(base, _Family()).numbers()
-        return next(name for number in numbers if (name := b"%b/c/%d" % (base, number)) not in self._holders)
+        return next(name for number in numbers if (name := b"%b/c/%d" % (base, number)) not in self.holders)
 
     def rename(self, old: bytes, new: bytes, peer: Peer, granted: bool, next_seq: int) -> None:
         """Move the holder of ``old``, which has come to ``next_seq``, to ``new``, or raise ``PacketError``.
 
         ``granted``: it has the right to this name, wherever that stands.
         """
-        holder = self._holders[old]
+        holder = self.holders[old]
         if not _NAME.fullmatch(new) or b"" in new.split(b"/") or new == UNKNOWN_SRC:
             limit = f"a name is 1 to {SRC_LIMIT} printable ASCII characters without ':', '|', '*' or an empty part"
             raise PacketError("bad-name", limit)
         if new.split(b"/")[1:2] == [PROGRAM]:
             raise DeniedError("name", f"no right to {new.decode()}: the daemon alone is called bccnd")
-        if self._holders.get(new, holder) is not holder:
+        if self.holders.get(new, holder) is not holder:
             raise PacketError("name-taken", f"{new.decode()} is another client of this host")
         if not granted and new != old:
             if not self._is_own(new, peer) and not self._is_branch(new, peer):
@@ -204,7 +202,7 @@ class Names:
         self.hold(new, holder, peer)
 
     def release(self, name: bytes, next_seq: int) -> None:
-        del self._holders[name]
+        del self.holders[name]
         self._ordered.remove(name)
         peer = self._peers.pop(name, None)
         if peer is not None:
@@ -232,10 +230,10 @@ class Names:
     def directed(self, target: bytes) -> list[LocalSource]:
         """The holders that a directed message to ``target`` is for (``bccnd/wire/BCCN1.md``, "Directed targets")."""
         exact, value = split_target(target)
-        names = [value] if value in self._holders else []
+        names = [value] if value in self.holders else []
         if not exact:
             names += self._below(value)
-        return [self._holders[name] for name in names]
+        return [self.holders[name] for name in names]
 
     def state(self) -> tuple[int, int]:
         """What a successor of this daemon must know beside who holds which name."""
@@ -245,7 +243,7 @@ class Names:
         self, state: tuple[int, int], holders: Iterable[tuple[bytes, LocalSource, Peer | None]]
     ) -> None:
         self._tags, self._seq_floor = state
-        self._holders, self._peers, self._families, self._ordered = {}, {}, {}, OrderedKeys()
+        self.holders, self._peers, self._families, self._ordered = {}, {}, {}, OrderedKeys()
         for name, holder, peer in holders:
             self.hold(name, holder, peer)
 
@@ -264,7 +262,7 @@ class Names:
         while True:
             self._tags += 1
             name = stem + b"/n%d" % self._tags
-            if name not in self._holders and self._is_among_its_own(name, uid):
+            if name not in self.holders and self._is_among_its_own(name, uid):
                 return name
 
     def _is_among_its_own(self, name: bytes, uid: int) -> bool:

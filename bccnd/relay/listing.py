@@ -7,9 +7,10 @@ A page ends after PAGE_ROWS rows or PAGE_BYTES; its ``next`` is the cursor to as
 import json
 from bisect import bisect_right
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
-from bccnd.relay.dedup import Source
+from bccnd.relay.accounts import Source
 from bccnd.relay.presence import Life
 from bccnd.relay.session import Session
 from bccnd.relay.slow import SlowClients
@@ -25,6 +26,12 @@ NAMES_A_STEP = 16
 NUMBERS_A_STEP = 64
 # Publishers that a client holds, named in its row.
 HELD_NAMES = 5
+# What the row of a source has as its account has it.
+_COUNTED = (
+    *("last", "received", "lost", "repaired", "gone", "given_up"),
+    *("duplicates", "late", "restarts", "replayed"),
+)
+_counts_of = attrgetter(*_COUNTED)
 
 
 def clients(
@@ -82,17 +89,24 @@ def _source_row(src: bytes, source: Source, life: Life | None, now: float) -> di
     return {
         "src": src.decode(),
         "peer": source.peer,
-        "last": source.last,
-        "received": source.received,
-        "lost": source.lost,
-        "duplicates": source.duplicates,
-        "late": source.late,
-        "restarts": source.restarts,
-        "replayed": source.replayed,
+        **_relay_of(source),
+        **dict(zip(_COUNTED, _counts_of(source), strict=True)),
+        "held": len(source.gap.held) if source.gap else 0,
         "silent": round(now - source.heard, 3),
         "state": life and str(life.state),
         "version": (life and life.version) or None,
+        "repair": (life and life.repair) or None,
         "heartbeat": (life and round(life.interval, 3)) or None,
+    }
+
+
+def _relay_of(source: Source) -> dict[str, Any]:
+    """Of a source that is relayed by whom, and how many numbers were left out."""
+    if source.relay is None:
+        return {}
+    return {
+        "relayed": dict(zip(("host", "address"), source.relay, strict=True)),
+        "left_out": source.left_out,
     }
 
 

@@ -168,6 +168,32 @@ class Heartbeat(Table):
 
 
 @dataclass(frozen=True, slots=True)
+class Repair(Table):
+    """What is done against loss: what is kept to be sent again, and what waits behind a message that was lost."""
+
+    on: bool = setting(True, "Keep what was sent, ask for what was lost, and hold back what comes after it.")
+    numbers: int = number(
+        4096,
+        64,
+        8192,
+        "Datagrams of one source that are kept to be sent again; no host expects more.",
+    )
+    source_bytes: int = number(2 * MIB, 64 * KIB, 1 << 30, "Bytes of one source that are kept.")
+    bytes: int = number(32 * MIB, 128 * KIB, 1 << 34, "Bytes of all sources that are kept, to bound memory.")
+    hold_seconds: float = number(
+        0.1, 0.01, 10.0, "How long messages wait for one that was lost before them, when it does not come."
+    )
+    hold_messages: int = number(4096, 16, 1 << 20, "Messages of one source that wait so.")
+    hold_bytes: int = number(16 * MIB, 128 * KIB, 1 << 34, "Bytes of all messages that wait so.")
+    rate: int = number(
+        32_768,
+        64,
+        1 << 20,
+        "Datagrams sent again a second, for all hosts; one that asks alone has an eighth.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """Everything that can be set about a relay but keys and rights.
 
@@ -180,3 +206,4 @@ class Options:
     retain: Retain = Retain()
     dedup: Dedup = Dedup()
     heartbeat: Heartbeat = Heartbeat()
+    repair: Repair = Repair()

@@ -5,7 +5,8 @@
     (empty)     every channel
 
 ``matches`` is the rule, one pure function. ``covers`` compares two patterns: what a right grants with what a client
-asks for. Directed and all channels (``!...``) are never matched here; the router sees to them.
+asks for. Directed and all channels (``!...``) are never matched here; the router sees to them, and takes the ``!``
+off the patterns that bridges have for them (``is_directed``).
 
 ``PatternIndex`` gives the same answer as ``matches`` for many patterns at once. Rules
 - A pattern is cut at its wildcards. What lies between is one key, whatever its tokens: patterns without ``*`` in the
@@ -36,6 +37,13 @@ PATTERN_COST = 448
 STAR_COST = 480
 
 T = TypeVar("T", bound=Hashable)
+
+
+def is_directed(pattern: bytes) -> bool:
+    """Whether it is for directed channels, which it matches by what follows the ``!`` of both. None is for what is
+    directed to nobody, to secrets of sbus, or to all.
+    """
+    return len(pattern) > 1 and pattern.startswith(b"!") and pattern[1:2] not in b"!?/"
 
 
 def check(pattern: bytes, separator: bytes) -> None:

@@ -16,12 +16,13 @@ Rules
 - A source that ``heard`` no longer knows is forgotten without an event.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from math import inf
 from typing import Any
 
-from bccnd.relay.crowd import Crowd, address_of
+from bccnd.relay.crowd import Crowd, address_of, host_of
 from bccnd.relay.deadlines import Alarm, Deadlines
 from bccnd.relay.options import Heartbeat
 from bccnd.wire.sbus import shown
@@ -39,6 +40,7 @@ EVENTS = 8
 GONE_SECONDS = 60.0
 STATUS = b"bccnd/"
 VERSION_LIMIT = 64
+_REPAIR = re.compile(rb"bccnd/[!-~]+ repair=([1-9][0-9]{0,6})(?: .*)?", re.DOTALL)
 
 
 class State(StrEnum):
@@ -57,10 +59,10 @@ class Event(StrEnum):
 
 class Life:
     """``interval``: seconds, 0 before it is known; ``beat``: when it last said that it is there; ``address``: from
-    where it first did.
+    where it first did; ``repair``: how many numbers of a source it keeps, if it is a daemon that repairs.
     """
 
-    __slots__ = ("address", "beat", "interval", "longer", "since", "state", "version")
+    __slots__ = ("address", "beat", "interval", "longer", "repair", "since", "state", "version")
 
     def __init__(self, now: float, address: bytes = b"") -> None:
         self.state = State.ALIVE
@@ -69,6 +71,7 @@ class Life:
         self.interval = 0.0
         self.longer = False  # the last gap was longer than the interval
         self.version = ""
+        self.repair = 0
 
     def learn(self, gap: float) -> None:
         gap = min(max(gap, SHORTEST), LONGEST)
@@ -97,6 +100,7 @@ class Presence:
         self.events: list[tuple[Event, bytes, Life]] = []
         self._lives: dict[bytes, Life] = {}
         self._crowd, self._gone = Crowd(), Crowd()
+        self._repairers: dict[bytes, bytes] = {}  # host -> its daemon
         self._due: Deadlines[bytes] = Deadlines(alarm)
         self.configure(options, limit)
 
@@ -117,6 +121,16 @@ class Presence:
     def get(self, src: bytes) -> Life | None:
         return self._lives.get(src)
 
+    @property
+    def repairers(self) -> int:
+        """How many daemons repair, about."""
+        return len(self._repairers)
+
+    def repairer(self, host: bytes) -> Life | None:
+        """The daemon of this host, if it repairs and is alive."""
+        life = self._lives.get(self._repairers.get(host, b""))
+        return life if life and life.repair and life.state is State.ALIVE else None
+
     def beat(self, src: bytes, text: bytes, now: float, peer: bytes = b"") -> None:
         """A heartbeat of the source, which ``peer`` sent."""
         leaving = text == b"leaving"
@@ -127,7 +141,7 @@ class Presence:
                 return
             life = self._lives[src] = Life(now, address)
             self._crowd.add(src, life.address)
-            life.version = _version(text)
+            self._note_status(src, life, text)
             self._due.set(src, now + self._patience(life))
             self.events.append((Event.APPEARED, src, life))
             return
@@ -136,7 +150,7 @@ class Presence:
                 self._turn(src, life, State.LEFT, Event.LEFT, now)
                 self._due.set(src, now + LONGEST)
             return
-        life.version = _version(text)
+        self._note_status(src, life, text)
         if life.state is State.LEFT:
             life.longer = False
         else:
@@ -188,8 +202,15 @@ class Presence:
                 if name in Life.__slots__:
                     setattr(life, name, value)
             life.state = State(life.state)
+            if life.repair:
+                self._repairers[host_of(src)] = src
             self._due.set(src, fields["due"])
         self._count_anew()
+
+    def _note_status(self, src: bytes, life: Life, text: bytes) -> None:
+        life.version, life.repair = _version(text), _repair(text)
+        if life.repair:
+            self._repairers[host_of(src)] = src
 
     def _check(self, src: bytes, life: Life, now: float) -> None:
         heard = self._heard(src)
@@ -237,6 +258,8 @@ class Presence:
 
     def _forget(self, src: bytes) -> None:
         del self._lives[src]
+        if self._repairers.get(host_of(src)) == src:
+            del self._repairers[host_of(src)]
         self._crowd.remove(src)
         if src in self._gone:
             self._gone.remove(src)
@@ -256,4 +279,10 @@ def _version(text: bytes) -> str:
     """What a daemon says of itself; empty for the status of a program."""
     if not text.startswith(STATUS):
         return ""
-    return shown(text.removeprefix(STATUS)[:VERSION_LIMIT]).decode()
+    return shown(text.removeprefix(STATUS).partition(b" ")[0][:VERSION_LIMIT]).decode()
+
+
+def _repair(text: bytes) -> int:
+    """How many numbers a daemon says that it keeps of each source."""
+    found = _REPAIR.fullmatch(text)
+    return int(found[1]) if found else 0

@@ -10,6 +10,7 @@ Rules
   read alone is mostly handed over without a group (``publish_alone``).
 - A message of this host takes the next number of its source. Local channels are numbered apart, or the other hosts
   would take their numbers for losses, and only those that somebody sees whole.
+- What a client sends to the segment is kept, to be sent again (``sent``).
 - Whole datagrams are copied only for those who want them: ``Origin`` makes them when asked.
 """
 
@@ -48,7 +49,7 @@ def one_by_one(_index: int, _count: int) -> int:
 class Origin:
     """Datagrams read or sealed together. ``peer(i)``: who sent the i-th; ``same_peer(i, n)``: how many of n from the
     i-th on have its peer, at least; ``interface``: NOWHERE for this host's; ``source``: who of this host brought
-    them, None for the segment.
+    them, None for the segment. ``verdict``: the one on all of them.
     """
 
     sealed: Sealed
@@ -56,6 +57,7 @@ class Origin:
     same_peer: Callable[[int, int], int] = one_by_one
     interface: bytes = NOWHERE
     source: LocalSource | None = None
+    verdict: Verdict = OK
 
     def datagrams(self, memory: Memory, part: range) -> list[bytes]:
         """Copies of the datagrams with these indexes."""
@@ -75,6 +77,7 @@ class Publisher:
         self._retained = state.retained
         self._taps = state.taps
         self._outgoing = state.outgoing
+        self._sent = state.sent
         self._delivery = delivery
         self._own = own
         self._unsigned = codec_of(Integrity())  # for what never leaves the host
@@ -99,7 +102,7 @@ class Publisher:
             if route.retained:
                 self._retain(spans, origin, part, datagrams, moment)
             if route.full or shown:
-                self._show(origin, part, datagrams, OK, moment, bool(route.full))
+                self._show(origin, part, datagrams, origin.verdict, moment, bool(route.full))
         if route.size or shown:
             group.starts += spans[0]
             group.ends += spans[1]
@@ -111,7 +114,7 @@ class Publisher:
         group = self._group
         if group.starts:
             self._delivery.hand_over(group, moment.monotonic)
-            if group.full or group.placed:
+            if group.full or group.tapped or group.placed:
                 self._show_taps(moment)
             group.starts, group.ends = [], []
 
@@ -123,6 +126,10 @@ class Publisher:
         if not route.local:
             seq, source.seq = source.seq, source.seq + count
             sealed = self._outgoing.seal(self._rules.codec, source.name, seq, spans)
+            if (
+                isinstance(source, Session) and self._sent.on
+            ):  # what the daemon says itself is said again anyway
+                self._sent.keep(source.name, source.peer.uid, seq, sealed, moment.monotonic)
             origin = Origin(sealed, source=source) if route.whole or self._taps else None
         elif route.whole or (self._taps and not route.private):
             seq, source.local_seq = source.local_seq, source.local_seq + count
@@ -133,7 +140,9 @@ class Publisher:
         """The same for one message on a simple route, while there are no taps and nothing is gathered."""
         if not route.local:
             seq, session.seq = session.seq, session.seq + 1
-            self._outgoing.seal(self._rules.codec, session.name, seq, spans)
+            sealed = self._outgoing.seal(self._rules.codec, session.name, seq, spans)
+            if self._sent.on:
+                self._sent.keep(session.name, session.peer.uid, seq, sealed, moment.monotonic)
         self._delivery.send_spans(route.single, route.single_ports, spans, session, moment.monotonic)
 
     def say(self, source: LocalSource, chan: bytes, payload: bytes, moment: Moment) -> None:
@@ -174,10 +183,18 @@ class Publisher:
         moment: Moment,
         full: bool,
     ) -> None:
-        """Add RECV packets to the group, in each form somebody wants: ``full`` for clients of the format."""
-        group, word = self._group, verdict.encode()
-        for placed in {tap.tap_interface for tap in self._taps} | ({False} if full else set()):
-            packets, interface = (group.placed, origin.interface) if placed else (group.full, b"")
+        """Add RECV packets to the group, in each form somebody wants: ``full`` for clients of the format, to which a
+        message that was repaired is a message like any other.
+        """
+        group = self._group
+        forms = [
+            (group.placed, verdict, origin.interface) if placed else (group.tapped, verdict, b"")
+            for placed in {tap.tap_interface for tap in self._taps}
+        ]
+        if full:
+            forms.append((group.full, OK if verdict is Verdict.REPAIRED else verdict, b""))
+        for packets, judged, interface in forms:
+            word = judged.encode()
             last, head = None, b""  # most have the head of the one before
             for index, datagram in zip(part, datagrams, strict=True):
                 peer = origin.peer(index)
@@ -190,4 +207,4 @@ class Publisher:
         if not (group.route and group.route.private):
             for tap in self._taps:
                 self._delivery.send(tap, group.shown_to(tap), group.sender, moment.monotonic)
-        group.full, group.placed = [], []
+        group.full, group.tapped, group.placed = [], [], []

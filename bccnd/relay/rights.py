@@ -17,7 +17,8 @@ Rules
 - ``block`` is a right, as such a reader holds up publishers that are not its own. Where nothing is configured, each
   user may hold up its own (``block_own``), and only the owners those of others: a stranger stops nobody.
 - A bridged datagram keeps its source, whichever that is, but the bridge must have the right to publish on its
-  channel.
+  channel. With ``bridge`` a client may also subscribe to directed channels of others, by a pattern that begins with
+  "!": it carries them to where they are answered. Nobody else hears what is directed to others, but taps.
 """
 
 from collections import Counter
@@ -27,7 +28,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from bccnd.relay.identity import Peer
-from bccnd.relay.pattern import covers, matches
+from bccnd.relay.pattern import covers, is_directed, matches
 from bccnd.wire.sbus import shown
 
 # The channel of all clients, and the right to listen.
@@ -132,6 +133,8 @@ class Rights:
         return allowed
 
     def may_subscribe(self, pattern: bytes, separator: bytes) -> bool:
+        if is_directed(pattern):
+            return self.bridge
         return any(granted != ALL and covers(granted, pattern, separator) for granted in self._subscribe)
 
     def may_be_named(self, name: bytes) -> bool:

@@ -4,6 +4,8 @@ Rules
 - A plain channel goes to the sessions with a matching pattern, ``!`` to every listening session, ``!<target>`` to the
   listening sessions whose name matches (``bccnd/wire/BCCN1.md``, "Channels"). Each gets one copy. A session that taps
   sees every datagram anyway, and is served by no route.
+- A bridge gets the directed messages that others may have to answer: those whose target it has a pattern for
+  (``!relay01/>``), unless the target is of this host alone. What daemons say to each other about loss goes to nobody.
 - A session that holds a pattern twice has to remove it twice (``clients/PROTOCOL.md``, "Packets").
 - How a channel is treated (local, retained, noted) is part of its route: one look-up finds both.
 - Presence notices are local and never retained. They go only to sessions with a pattern below NOTICES, taps among
@@ -29,12 +31,14 @@ from typing import NamedTuple
 
 from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
+from bccnd.relay.changes import Changes
 from bccnd.relay.identity import PROGRAM, Names
 from bccnd.relay.meter import Meter
 from bccnd.relay.ordered import OrderedKeys
 from bccnd.relay.pattern import PatternIndex
 from bccnd.relay.session import Format, Session
 from bccnd.wire.bccn1 import matches_target, split_target
+from bccnd.wire.repair import CHANNEL
 
 NOTICES = b"local/presence/"
 HEARTBEATS = b"heartbeat/"
@@ -48,8 +52,6 @@ INNER_STARS_LIMIT = 2048
 GENERATIONS = 4
 # Bytes of a channel for which it counts as one more: the cache is to be bounded in bytes too.
 LONG = 128
-# Changed patterns, and ``*`` in their middle, that are compared with a channel: fewer than one client may hold.
-CHANGES_LIMIT = 256
 # What a look-up takes beside the search for patterns; how many subscribers are gathered, or looked at again, in a
 # step; what it takes to sort each.
 LOOKUP_STEPS = 32
@@ -143,37 +145,6 @@ class Route:
         return session in self.members and (self.private or not session.tap)
 
 
-class Changes:
-    """The patterns that were added or removed lately, each with the version that this made; ``last``: the last."""
-
-    def __init__(self, meter: Meter) -> None:
-        self.last = 0
-        self._indexes = {separator: PatternIndex[int](separator, meter) for separator in patterns.SEPARATORS}
-        self._versions: dict[tuple[bytes, bytes], int] = {}
-        self._weight = 0
-
-    def full(self) -> bool:
-        return self._weight >= CHANGES_LIMIT
-
-    def add(self, separator: bytes, pattern: bytes, version: int) -> None:
-        before = self._versions.get((separator, pattern))
-        if before is None:
-            self._weight += 1 + patterns.inner_stars(pattern)
-        else:
-            self._indexes[separator].remove(pattern, before)
-        self._versions[separator, pattern] = self.last = version
-        self._indexes[separator].add(pattern, version)
-
-    def concern(self, channel: bytes, version: int) -> bool:
-        """Whether one that matches the channel was added or removed after this version."""
-        return self.last > version and any(
-            changed > version
-            for index in self._indexes.values()
-            if not index.empty()
-            for changed in index.match(channel)
-        )
-
-
 # The version up to which routes held, and these by their channel.
 Generation = tuple[int, dict[bytes, Route]]
 
@@ -195,6 +166,7 @@ class Router:
         self._names = names
         self._indexes = _indexes(self._meter)
         self._notices = _indexes(self._meter)  # of the patterns below NOTICES
+        self._directed = _indexes(self._meter)  # of those for directed channels, without their "!"
         self._retained = retained
         self._listening: dict[bytes, Session] = {}  # by name
         self._listening_names = OrderedKeys()
@@ -206,7 +178,8 @@ class Router:
         self.cached: dict[bytes, Route] = {}
         self._long = 0  # how many channels those remembered lately count for beside themselves
         self._aged: list[Generation] = []  # the youngest first
-        self._changes = Changes(self._meter)  # since the oldest of them
+        # Since the oldest of them: of the patterns for plain and for directed channels.
+        self._changes, self._directed_changes = Changes(self._meter), Changes(self._meter)
         self._shared: dict[tuple[frozenset[Session], Treatment], Route] = {}
         self._departed = 0  # the sessions that some of these routes may still have
         self.subscriptions = 0
@@ -221,7 +194,7 @@ class Router:
 
     def subscribe(self, session: Session, pattern: bytes) -> None:
         """Raise ``PacketError`` for a pattern that can match nothing, or has too many ``*`` in its middle."""
-        patterns.check(pattern, session.separator)
+        patterns.check(pattern[patterns.is_directed(pattern) :], session.separator)
         key = (session.separator, pattern)
         count = session.subscriptions.get(key, 0)
         if not count:
@@ -320,7 +293,9 @@ class Router:
         for version, routes in self._aged:
             route = routes.get(channel)
             if route is not None:
-                if channel[:1] != b"!" and self._changes.concern(channel, version):
+                directed = channel[:1] == b"!"
+                changes = self._directed_changes if directed else self._changes
+                if changes.concern(channel[directed:], version):
                     route = self._find(channel)
                 return self._remember(channel, self._as_served(route))
         return None
@@ -328,8 +303,8 @@ class Router:
     def _remember(self, channel: bytes, route: Route) -> Route:
         self._long += len(channel) // LONG
         if (len(self.cached) + self._long) * 2 >= self._cache_limit:
-            self._aged, self.cached, self._long = [(self._version, self.cached)], {}, 0
-            self._changes = Changes(self._meter)
+            self._set_aside([(self._version, self.cached)])
+            self.cached, self._long = {}, 0
         self.cached[channel] = route
         return route
 
@@ -338,7 +313,10 @@ class Router:
         self._meter.steps += LOOKUP_STEPS
         if channel[:1] == b"!":
             noted = self._calls_the_daemon(channel)
-            return self._share(self._addressed(channel[1:]), Treatment(noted=noted))
+            members = self._addressed(channel[1:])
+            if len(channel) > 1 and channel != CHANNEL and not self._is_of_this_host(channel[1:]):
+                members |= _holders(self._directed, channel[1:])
+            return self._share(members, Treatment(noted=noted))
         if channel.startswith(NOTICES):
             return self._share(_holders(self._notices, channel), Treatment(local=True, private=True))
         treatment = Treatment(
@@ -390,6 +368,11 @@ class Router:
             ]
         )
 
+    def _is_of_this_host(self, target: bytes) -> bool:
+        """Whether nobody elsewhere is meant: a name of this host, or just one program, which listens here."""
+        exact, value = split_target(target)
+        return value.partition(b"/")[0] == self._names.host or (exact and value in self._listening)
+
     def _calls_the_daemon(self, channel: bytes) -> bool:
         """Whether it is directed to the daemon, and not just to all of its host."""
         value = split_target(channel[1:])[1] + b"/"
@@ -401,7 +384,8 @@ class Router:
 
     def _hold(self, session: Session, key: tuple[bytes, bytes]) -> None:
         pattern = key[1]
-        self._index_of(key).add(pattern, session)
+        index, bare = self._index_of(key)
+        index.add(bare, session)
         cost = patterns.pattern_cost(pattern)
         session.footprint += cost
         self._charge(session.peer.uid, cost)
@@ -409,7 +393,8 @@ class Router:
 
     def _release(self, session: Session, key: tuple[bytes, bytes]) -> None:
         pattern = key[1]
-        self._index_of(key).remove(pattern, session)
+        index, bare = self._index_of(key)
+        index.remove(bare, session)
         cost = patterns.pattern_cost(pattern)
         session.footprint -= cost
         self._charge(session.peer.uid, -cost)
@@ -422,21 +407,26 @@ class Router:
         if not self.footprints[uid]:
             del self.footprints[uid]
 
-    def _index_of(self, key: tuple[bytes, bytes]) -> PatternIndex[Session]:
+    def _index_of(self, key: tuple[bytes, bytes]) -> tuple[PatternIndex[Session], bytes]:
+        """Where a pattern is, and what it is there."""
         separator, pattern = key
-        return (self._notices if pattern.startswith(NOTICES) else self._indexes)[separator]
+        if patterns.is_directed(pattern):
+            return self._directed[separator], pattern[1:]
+        return (self._notices if pattern.startswith(NOTICES) else self._indexes)[separator], pattern
 
     def _pattern_changed(self, key: tuple[bytes, bytes]) -> None:
         """Somebody has begun or ceased to hold it."""
         separator, pattern = key
-        if not patterns.has_wildcard(pattern, separator):
+        directed = patterns.is_directed(pattern)
+        if not patterns.has_wildcard(pattern[directed:], separator):
             self._forget(pattern)
             return
-        if self._changes.full():
-            self._changes, self._aged = Changes(self._meter), []
+        if self._changes.full() or self._directed_changes.full():
+            self._set_aside([])
         self._new_version()
         if self._aged:
-            self._changes.add(separator, pattern, self._version)
+            changes = self._directed_changes if directed else self._changes
+            changes.add(separator, pattern[directed:], self._version)
 
     def _new_version(self) -> None:
         """Set the young routes aside: they held up to now."""
@@ -473,9 +463,14 @@ class Router:
             routes.pop(channel, None)
 
     def _forget_all(self) -> None:
-        self.cached, self._aged, self._shared, self._long = {}, [], {}, 0
-        self._changes = Changes(self._meter)
+        self._set_aside([])
+        self.cached, self._shared, self._long = {}, {}, 0
         self._departed = 0
+
+    def _set_aside(self, generations: list[Generation]) -> None:
+        """These and no others, up to now without a change."""
+        self._aged = generations
+        self._changes, self._directed_changes = Changes(self._meter), Changes(self._meter)
 
 
 def _indexes(meter: Meter) -> dict[bytes, PatternIndex[Session]]:

@@ -12,16 +12,17 @@ Rules
 from collections.abc import Callable
 
 from bccnd.errors import WireError
-from bccnd.relay.answers import Answers
-from bccnd.relay.effects import Spans
+from bccnd.relay.arrivals import Arrivals
 from bccnd.relay.identity import LocalSource
 from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
 from bccnd.relay.publisher import OK, Origin, Publisher, one_by_one
-from bccnd.relay.router import HEARTBEATS, Route
+from bccnd.relay.repair import Repair
+from bccnd.relay.router import Route
 from bccnd.relay.state import State
 from bccnd.wire.batch import Run
 from bccnd.wire.bccn1 import UNKNOWN_SRC, Opened
+from bccnd.wire.repair import CHANNEL
 from bccnd.wire.sbus import NOWHERE
 from bccnd.wire.verdict import Verdict
 
@@ -30,13 +31,20 @@ class SegmentInput:
     """``region``: where in the memory sound datagrams are laid out as MSG packets, from its begin to its end."""
 
     def __init__(
-        self, state: State, publisher: Publisher, notices: Notices, answers: Answers, region: tuple[int, int]
+        self,
+        state: State,
+        publisher: Publisher,
+        notices: Notices,
+        arrivals: Arrivals,
+        repair: Repair,
+        region: tuple[int, int],
     ) -> None:
         self._state = state
         self._memory = state.memory
         self._rules = state.rules
         self._names = state.names
         self._router = state.router
+        self._gaps = state.gaps
         self._sources = state.sources
         self._presence = state.presence
         self._taps = state.taps
@@ -44,7 +52,8 @@ class SegmentInput:
         self._rejected = state.rejected
         self._publisher = publisher
         self._notices = notices
-        self._answers = answers
+        self._arrivals = arrivals
+        self._repair = repair
         self._region = region
 
     def read(
@@ -71,18 +80,28 @@ class SegmentInput:
 
     def _run(self, origin: Origin, run: Run, moment: Moment) -> None:
         index, src, seq, chan, starts, ends = run
-        route = self._router.route(chan)
+        if chan == CHANNEL and self._repair.is_from_daemon(src):
+            self._hear(origin, run, moment)
+            return
+        route = self._router.cached.get(chan) or self._router.route(chan)
         done, count = 0, len(starts)
         while done < count:
             first = index + done
             verdict, same = self.judge(src, seq + done, route, count - done, origin, first, moment)
-            if verdict is not OK:
-                self._drop(origin, range(first, first + same), verdict, moment)
-            elif same == count:
-                self._accept(origin, first, src, chan, route, (starts, ends), moment)
+            if verdict is OK:
+                spans = (
+                    (starts, ends)
+                    if same == count
+                    else (starts[done : done + same], ends[done : done + same])
+                )
+                self._arrivals.accept(origin, first, src, chan, route, spans, moment)
+            elif verdict is None or verdict is Verdict.REPAIRED:
+                part, repaired = range(first, first + same), verdict is not None
+                self._arrivals.wait(src, seq + done, chan, origin, part, repaired, moment)
             else:
-                part = slice(done, done + same)
-                self._accept(origin, first, src, chan, route, (starts[part], ends[part]), moment)
+                self._drop(origin, range(first, first + same), verdict, moment)
+                if verdict is Verdict.LOCAL_CHANNEL and (gap := self._gaps.get(src)):
+                    self._arrivals.release(gap, moment)  # it may have been the missing one
             done += same
 
     def _one(self, origin: Origin, index: int, start: int, end: int, moment: Moment) -> None:
@@ -97,34 +116,65 @@ class SegmentInput:
             src, seq, chan = opened[:3]
             self._run(alone, (0, src, seq, chan, [self.make_message(opened, start)], [end]), moment)
 
+    def _hear(self, origin: Origin, run: Run, moment: Moment) -> None:
+        """What daemons say to each other about lost datagrams; nobody counts what is lost of that."""
+        index, src, seq, chan, starts, ends = run
+        for at, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            part = range(index + at, index + at + 1)
+            if holder := self._names.holders.get(src):
+                verdict, _ = self._under_our_name(holder, seq + at, 1, origin, part.start)
+                self._drop(origin, part, verdict, moment)
+                continue
+            payload = self._memory[start + len(b"MSG ") + len(chan) + 1 : end]
+            verdict = self._repair.hear(src, seq + at, payload, moment, origin.peer(part.start))
+            if verdict is OK:
+                self._counters.accepted += 1
+                self._publisher.pass_on(
+                    self._router.route(chan), ([start], [end]), None, origin, moment, part.start
+                )
+            else:
+                self._drop(origin, part, verdict, moment)
+
     def judge(
-        self, src: bytes, seq: int, route: Route, count: int, origin: Origin, index: int, moment: Moment
-    ) -> tuple[Verdict, int]:
-        """The verdict on ``count`` sound datagrams with the numbers from ``seq`` on, OK or why they are dropped, and
-        on how many of them, one or more, it is the same. The first is ``index`` of their origin.
+        self,
+        src: bytes,
+        seq: int,
+        route: Route,
+        count: int,
+        origin: Origin,
+        index: int,
+        moment: Moment,
+        bridge: tuple[str, str] | None = None,
+    ) -> tuple[Verdict | None, int]:
+        """The verdict on ``count`` sound datagrams with the numbers from ``seq`` on, and on how many of them, one or
+        more, it is the same: OK, or why they are dropped; None or REPAIRED for what is to ``wait`` its turn
+        (``arrivals``). The first is ``index`` of their origin. ``bridge``: as ``Sources.observe_run`` takes it.
         """
-        holder = self._names.get(src)
+        holder = self._names.holders.get(src)
         if holder is not None:
             return self._under_our_name(holder, seq, count, origin, index)
-        unknown = self._rules.options.dedup.unknown
-        if src == UNKNOWN_SRC and unknown != "by-address":
+        key = src
+        if src == UNKNOWN_SRC:
+            unknown = self._rules.options.dedup.unknown
             if unknown == "drop":
                 return Verdict.UNKNOWN_SOURCE, count
-        else:
-            key = src
-            if src == UNKNOWN_SRC:
-                key = b"? " + origin.peer(index).rpartition(b":")[0]
-                count = 1  # the next may be of another address
-            verdict, count = self._sources.observe_run(key, seq, count, moment.monotonic, origin.peer, index)
-            if verdict is not OK:
-                if verdict is Verdict.OWN and not self._state.is_here(origin.peer(index)):
-                    return Verdict.DUPLICATE, count
-                if not verdict.delivered:
-                    return verdict, count
-                if verdict is Verdict.RESTARTED:
-                    self._presence.restarted(key, moment.monotonic)
-                    self._notices.of_sources(moment)
-        return (Verdict.LOCAL_CHANNEL if route.local else OK), count
+            if unknown != "by-address":
+                return (Verdict.LOCAL_CHANNEL if route.local else OK), count
+            key = b"? " + origin.peer(index).rpartition(b":")[0]
+            count = 1  # the next may be of another address
+        now = moment.monotonic
+        verdict, count = self._sources.observe_run(key, seq, count, now, origin.peer, index, bridge)
+        if verdict is not OK and verdict is not None and verdict is not Verdict.REPAIRED:
+            if verdict is Verdict.OWN and not self._state.is_here(origin.peer(index)):
+                return Verdict.DUPLICATE, count
+            if not verdict.delivered:
+                return verdict, count
+            self._arrivals.end(key, moment)
+            if verdict is Verdict.RESTARTED:
+                self._presence.restarted(key, moment.monotonic)
+                self._notices.of_sources(moment)
+            verdict = OK
+        return (Verdict.LOCAL_CHANNEL if route.local else verdict), count
 
     def _under_our_name(
         self, holder: LocalSource, seq: int, count: int, origin: Origin, index: int
@@ -146,31 +196,6 @@ class SegmentInput:
         self._rejected[verdict] += len(part)
         if self._taps:
             self._publisher.show_dropped(origin, part, verdict, moment)
-
-    def _accept(
-        self, origin: Origin, first: int, src: bytes, chan: bytes, route: Route, spans: Spans, moment: Moment
-    ) -> None:
-        """Pass on messages, from datagram ``first`` of their origin on."""
-        self._counters.accepted += len(spans[0])
-        if not self._taps and not route.size:
-            self._counters.unwanted += len(spans[0])
-        self._publisher.pass_on(route, spans, None, origin, moment, first)
-        if route.noted:
-            self.note(src, chan, spans, origin, first, moment)
-        elif self._answers.open and chan.startswith(b"!"):
-            for start, end in zip(*spans, strict=True):
-                payload = self._memory[start + len(b"MSG ") + len(chan) + 1 : end]
-                self._answers.overhear(src, chan[1:], payload, moment)
-
-    def note(self, src: bytes, chan: bytes, spans: Spans, origin: Origin, first: int, moment: Moment) -> None:
-        """Messages that were passed on and that the daemon itself makes something of."""
-        for index, (start, end) in enumerate(zip(*spans, strict=True), first):
-            payload = self._memory[start + len(b"MSG ") + len(chan) + 1 : end]
-            if chan == HEARTBEATS + src and src != UNKNOWN_SRC:
-                self._presence.beat(src, payload, moment.monotonic, origin.peer(index))
-                self._notices.of_sources(moment)
-            elif not chan.startswith(HEARTBEATS):
-                self._answers.request(src, chan, payload, moment, origin.peer(index))
 
     def make_message(self, opened: Opened, start: int) -> int:
         """Make a datagram in the memory a MSG packet, where its channel and payload already lie; where it begins."""

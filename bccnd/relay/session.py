@@ -63,6 +63,9 @@ class Session(LocalSource):
     holds: set["Session"] = field(default_factory=set)
     read_ns: int = 0  # when it was last read from, for the caller
     published: int = 0
+    # Of what it brings as a bridge, what was here before: how much was not answered, and from when on it is again.
+    brought_again: int = 0
+    answered_again: float = 0.0
     delivered: int = 0  # handed over, with what its outbox has dropped since
     since: float = 0.0
     progress: float = 0.0  # when its outbox last moved, or began to fill

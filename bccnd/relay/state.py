@@ -4,12 +4,15 @@ Each table has a module of its own, which says its rules.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from bccnd.relay.announcements import Announcements
 from bccnd.relay.crowd import address_of
 from bccnd.relay.deadlines import Alarm
 from bccnd.relay.dedup import Sources
 from bccnd.relay.effects import Outgoing
+from bccnd.relay.gaps import Gaps
 from bccnd.relay.heartbeat import Heartbeats
 from bccnd.relay.identity import PROGRAM, LocalSource, Names
 from bccnd.relay.options import Options
@@ -18,10 +21,12 @@ from bccnd.relay.presence import Presence
 from bccnd.relay.retained import Retained
 from bccnd.relay.rights import AccessList, Refusals
 from bccnd.relay.router import Router
+from bccnd.relay.sent import Sent
 from bccnd.relay.session import Session
 from bccnd.wire.batch import Codec
 from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, SEQ_LIMIT, SRC_LIMIT, Integrity, Level
 from bccnd.wire.native import codec_of
+from bccnd.wire.repair import SOURCE_END
 from bccnd.wire.sbus import Memory
 from bccnd.wire.verdict import Verdict
 
@@ -49,6 +54,9 @@ class Rules:
         self.integrity = integrity
         self.authenticated = integrity.required is Level.HMAC
         self.codec: Codec = codec_of(integrity)
+        # What a bridge brings may carry less than is required here: it is sealed anew.
+        self.bridged = Integrity(integrity.keys)
+        self.bridged_codec: Codec = codec_of(self.bridged)
         self.access = access
         self.watched = options.dedup.sources // 4
         around = integrity.overhead + SRC_LIMIT + len(b":%d:" % SEQ_LIMIT)
@@ -69,12 +77,24 @@ class Counters:
     accepted: int = 0  # of those, sound and new
     unwanted: int = 0  # of those, without a subscriber here
     errors: int = 0  # packets of clients that were answered with an error
+    bridged: int = 0  # messages of elsewhere that bridges brought
+    bridged_again: int = 0  # those that this host or segment had had; they went nowhere
 
 
 class State:
-    """``pid``: of the daemon, which is a source of its own; ``sealed``: the region of ``Outgoing``."""
+    """``pid``: of the daemon, which is a source of its own; ``sealed``: the region of ``Outgoing``; ``chance``: a
+    random number from 0 to 1.
+    """
 
-    def __init__(self, memory: Memory, sealed: int, rules: Rules, names: Names, pid: int) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        sealed: int,
+        rules: Rules,
+        names: Names,
+        pid: int,
+        chance: Callable[[], float],
+    ) -> None:
         options = rules.options
         self.memory = memory
         self.rules = rules
@@ -83,6 +103,8 @@ class State:
         self.own = LocalSource(b"%b/%b/%d" % (names.host, PROGRAM, pid))
         self.names = names
         names.hold(self.own.name, self.own)
+        self.repair_source = LocalSource(b"%b/%b" % (self.own.name, SOURCE_END))
+        names.hold(self.repair_source.name, self.repair_source)
         self.retained = Retained(options.retain)
         self.router = Router(
             names,
@@ -91,7 +113,10 @@ class State:
             retained=self.retained.wants,
             meter=self.outgoing,
         )
-        self.sources = Sources(options.dedup, authenticated=rules.authenticated)
+        self.gaps = Gaps(options.repair, alarm, chance)
+        self.announcements = Announcements(alarm)
+        self.sent = Sent(memory, options.repair, self.announcements)
+        self.sources = Sources(options.dedup, self.gaps, authenticated=rules.authenticated)
         self.presence = Presence(
             self.sources.heard,
             options.heartbeat,

@@ -44,6 +44,8 @@ def state_of(relay: Relay) -> dict[str, Any]:
         "presence": state.presence.state(),
         "heartbeats": state.heartbeats.state(),
         "own": {name: getattr(state.own, name) for name in KEPT},
+        "repair_source": {name: getattr(state.repair_source, name) for name in KEPT},
+        "repair": relay.repair.state(),
         "sources": state.sources.state(),
         "retained": state.retained.state(),
         "retained_users": state.retained.users(),
@@ -86,13 +88,21 @@ def _restore(relay: Relay, data: dict[str, Any], ports: Mapping[int, int]) -> No
     state.refusals.counts.update(data.get("refused", {}))
     for session_data in data["sessions"]:
         _adopt(relay, session_data, ports[session_data["number"]])
-    for name, value in data.get("own", {}).items():
-        if name in KEPT:
-            setattr(state.own, name, value)
+    for source, kept in (
+        (state.own, data.get("own", {})),
+        (state.repair_source, data.get("repair_source", {})),
+    ):
+        for name, value in kept.items():
+            if name in KEPT:
+                setattr(source, name, value)
     clients = ((session.name, session, session.peer) for session in state.sessions.values())
-    state.names.restore(data["names"], [(state.own.name, state.own, None), *clients])
+    state.names.restore(
+        data["names"],
+        [(state.own.name, state.own, None), (state.repair_source.name, state.repair_source, None), *clients],
+    )
     state.heartbeats.restore(data.get("heartbeats", ()), {0: state.own, **state.sessions})
     relay.notices.restore(data.get("notices", ()))
+    relay.repair.restore(data.get("repair", {}))
     relay.holding.restore(data.get("holding", ()), state.sessions)
     for session_data in data["sessions"]:
         publisher = state.sessions[session_data["number"]]

@@ -65,6 +65,7 @@ class Verdict(StrEnum):
     OK = "ok", "delivered", Weight.DELIVERED
     NEW = "new", "delivered, the first of their source", Weight.DELIVERED
     RESTARTED = "restarted", "delivered, the first after a restart of their source", Weight.DELIVERED
+    REPAIRED = "repaired", "delivered, after they had been lost and asked for", Weight.DELIVERED
     RETAINED = "retained", "delivered as the last value of their channel", Weight.DELIVERED
 
     @property

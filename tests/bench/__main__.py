@@ -14,6 +14,7 @@ from tests.bench.programs import MeasurementError, build
 from tests.bench.results import Report
 from tests.bench.rounds import Bench, available
 from tests.bench.scenarios import (
+    backbone,
     before,
     clients,
     crowds,
@@ -22,6 +23,7 @@ from tests.bench.scenarios import (
     hostile,
     pipeline,
     record,
+    repair,
     round_trip,
     segment_in,
     segment_out,
@@ -34,9 +36,11 @@ SCENARIOS: dict[str, Callable[[Bench], Report]] = {
     "patterns": crowds.patterns,
     "churn": crowds.churn,
     "round-trip": round_trip.run,
+    "backbone": backbone.run,
     "segment-in": segment_in.run,
     "segment-out": segment_out.run,
     "record": record.run,
+    "repair": repair.run,
     "memory": upkeep.memory,
     "start": upkeep.start_and_idle,
     "growth": growth.run,

@@ -21,6 +21,10 @@ COLOURS = {
     "redis": "#d55e00",
     "mosquitto": "#009e73",
     "dbus": "#cc79a7",
+    "repair": "#0072b2",
+    "nats over tcp": "#e69f00",
+    "copies = 2": "#009e73",
+    "nothing": "#444444",
 }
 SPARE_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#444444")
 
@@ -48,6 +52,8 @@ class Lines:
     unit: str
     series: Mapping[str, Mapping[float, Runs]]
     logarithmic: bool = True  # the x axis, by powers of two
+    magnitudes: bool = False  # the y axis, by powers of ten
+    lowest: float = 0.0  # of the y axis
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -117,6 +123,12 @@ def _draw_lines(axes: Any, chart: Lines) -> None:
         axes.minorticks_off()
     axes.set_xlabel(chart.x)
     _finish(axes, chart, list(chart.series))
+    if chart.magnitudes:
+        axes.set_yscale("log")
+        axes.autoscale(axis="y")
+        axes.yaxis.set_major_formatter(lambda value, _: _short(value))
+    elif chart.lowest:
+        axes.set_ylim(chart.lowest, axes.dataLim.y1 + (axes.dataLim.y1 - chart.lowest) / 20)
 
 
 def _finish(axes: Any, chart: Chart, contenders: Sequence[str]) -> None:

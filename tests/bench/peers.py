@@ -7,15 +7,16 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench.programs import MeasurementError, Programs
-from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, die_with_parent
+from tests.bench.programs import LoadProcess, MeasurementError, Programs
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, ServiceProcess, die_with_parent
 from tests.packet_client import PacketClient
 from tests.plain_bccn import free_port
 
@@ -59,9 +60,12 @@ def bccnd(
     segment: str = LOOPBACK_BROADCAST,
     port: int | None = None,
     tree: Path | None = None,
+    settings: Mapping[str, str] = {},
 ) -> Callable[[Path], AbstractContextManager[Relay]]:
-    """``tree``: the checkout whose daemon it is, with what is compiled in it; this one by default."""
-    environ = {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"} if tree else {}
+    """``tree``: the checkout whose daemon it is, with what is compiled in it; this one by default. ``settings``: by
+    their names in the environment.
+    """
+    environ = dict(settings) | ({"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"} if tree else {})
 
     @contextmanager
     def start(folder: Path) -> Iterator[Relay]:
@@ -80,6 +84,46 @@ def limit(programs: Programs, packet: int = 2048) -> Callable[[Path], AbstractCo
             [str(programs.limit), str(path), str(packet)], folder, socket.AF_UNIX, str(path)
         ) as pid:
             yield Relay(f"bus:{path}", "bus", pid)
+
+    return start
+
+
+def backbone(tree: Path | None = None) -> Callable[[Path], AbstractContextManager[Relay]]:
+    """``bccnd-backbone``, of the checkout ``tree`` or this one."""
+
+    @contextmanager
+    def start(folder: Path) -> Iterator[Relay]:
+        port = free_port()
+        command = [sys.executable, "-m", "bccnd.backbone", "--state", str(folder / "sequence")]
+        environ = {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"} if tree else {}
+        with _Backbone(
+            [*command, "--listen", f"127.0.0.1:{port}"], folder / "server.log", environ
+        ) as process:
+            yield Relay(f"udp:{port}", "fyrehose", process.process.pid)
+
+    return start
+
+
+class _Backbone(ServiceProcess):
+    def start(self) -> None:
+        self.launch()
+        deadline = time.monotonic() + START_SECONDS
+        while "serving" not in self.log:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise MeasurementError(f"bccnd-backbone does not start: {self.log.strip()}")
+            time.sleep(0.005)
+
+
+def bare(programs: Programs) -> Callable[[Path], AbstractContextManager[Relay]]:
+    """A backbone that decides nothing (``load/bare.c``)."""
+
+    @contextmanager
+    def start(_folder: Path) -> Iterator[Relay]:
+        port = free_port()
+        with LoadProcess([programs.bare, str(port)]) as running:
+            running.await_ready()
+            yield Relay(f"udp:{port}", "fyrehose", running.process.pid)
+            running.terminate()
 
     return start
 

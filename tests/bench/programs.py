@@ -27,6 +27,7 @@ class MeasurementError(Exception):
 class Programs:
     load: Path
     limit: Path
+    bare: Path
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,10 @@ def build(folder: Path) -> Programs:
     if compiler is None:
         raise MeasurementError("there is no C compiler (package gcc)")
     folder.mkdir(parents=True, exist_ok=True)
-    programs = Programs(folder / "load", folder / "limit")
-    load = sorted(path for path in SOURCES.glob("*.c") if path.name != "limit.c")
-    for sources, program in ((load, programs.load), ([SOURCES / "limit.c"], programs.limit)):
+    programs = Programs(folder / "load", folder / "limit", folder / "bare")
+    alone = [SOURCES / f"{program.name}.c" for program in (programs.limit, programs.bare)]
+    load = sorted({*SOURCES.glob("*.c")} - {*alone})
+    for sources, program in ((load, programs.load), *(([path], folder / path.stem) for path in alone)):
         command = [compiler, "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o", str(program)]
         result = subprocess.run(
             [*command, *map(str, sources)], capture_output=True, text=True, timeout=120, check=False

@@ -36,7 +36,8 @@ class Flow:
 @dataclass(frozen=True)
 class Bench:
     """What all scenarios share. ``seconds``: how long a run at full speed should be; ``tree``: the checkout
-    whose daemon is ``ours``, None for this one; ``before``: the checkout to compare with.
+    whose daemon is ``ours``, None for this one; ``settings``: of that daemon, by their names in the environment;
+    ``before``: the checkout to compare with.
     """
 
     programs: Programs
@@ -47,16 +48,17 @@ class Bench:
     soak_seconds: float
     brokers: tuple[Contender, ...]
     tree: Path | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
     before: Path | None = None
     disturbance: Disturbance = field(default_factory=Disturbance)
 
     @property
     def ours(self) -> Contender:
-        return Contender("bccnd", bccnd(tree=self.tree))
+        return Contender("bccnd", bccnd(tree=self.tree, settings=self.settings))
 
     @property
     def ours_packed(self) -> Contender:
-        return Contender("bccnd packed", bccnd(tree=self.tree), packed=True)
+        return Contender("bccnd packed", bccnd(tree=self.tree, settings=self.settings), packed=True)
 
     @property
     def limit(self) -> Contender:

@@ -72,14 +72,19 @@ def key_file(folder: Path) -> Path:
     return path
 
 
-def write_datagrams(path: Path, count: int, size: int, *, sources: int = 1) -> None:
+def write_datagrams(path: Path, count: int, size: int, *, sources: int = 1, kept: bool = False) -> None:
     """`count` signed datagrams, `size` bytes of payload each, then MARKERS, for ``datagrams.c``.
 
-    Of several `sources` none sends twice in a row, and each has a channel of its own.
+    Of several `sources` none sends twice in a row, and each has a channel of its own. ``kept``: before them one more,
+    in which a daemon says that it keeps what the first source sends (``bccnd/wire/REPAIR.md``).
     """
     first = 1_700_000_000_000_000
     payload = b"x" * size
     with path.open("wb") as file:
+        if kept:
+            said = b"last\nfar/bench/0 %d-%d" % (first, first)
+            packet = datagram("far/bccnd/1/repair", first, "!bccnd/repair", said, KEY)
+            file.write(len(packet).to_bytes(2, "little") + packet)
         for number in range(count + MARKERS):
             turn, source = divmod(number, sources)
             channel = CHANNEL if sources == 1 else f"{CHANNEL}/{source}"

@@ -18,8 +18,10 @@ from tests.clients.drivers import LANGUAGES
 from tests.needs import require
 
 ROOT = Path(__file__).parents[2]
-LOCAL = ("fan-out", "many-clients", "patterns", "churn", "round-trip", "memory", "start", "growth", "hostile")
-NETWORK = ("segment-in", "segment-out", "record")
+LOCAL = (
+    "fan-out", "many-clients", "patterns", "churn", "round-trip", "backbone", "memory", "start", "growth", "hostile",
+)  # fmt: skip
+NETWORK = ("segment-in", "segment-out", "record", "repair")
 
 
 @dataclass(frozen=True)

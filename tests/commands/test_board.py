@@ -14,7 +14,7 @@ from bccnd.commands.view import Sort, View
 STATUS = {
     "version": "0.1.0", "host": "relay01", "pid": 10111, "uptime": 7384.2, "clients": 2, "slow": 1, "sources": 9,
     "counters": {"dropped": 77, "unsent": 0}, "rejected": {"own": 9, "fields": 3},
-    "queued": {"packets": 900, "bytes": 12345}, "kernel": {"dropped": 12, "filtered": 0},
+    "queued": {"packets": 900, "bytes": 12345}, "kernel": {"dropped": 12, "filtered": 0}, "repair": {"repaired": 5},
 }  # fmt: skip
 RATES = {
     "published": 12.0, "received": 2100.0, "accepted": 2000.0, "sent": 12.0, "unsent": 0.0, "delivered": 4012.5,
@@ -41,7 +41,7 @@ FIGURES = Figures(
     STATUS,  # type: ignore[arg-type]
     dict(RATES),
     [client("relay01/a/1", out=None), client("relay01/b/2", slow=3.0, dropped=74, queued=895)],
-    [source("mon01/c/3", lost=4, loss=2.34)],
+    [source("mon01/c/3", lost=4, loss=2.34, repaired=3)],
     frozenset(),
 )
 
@@ -55,7 +55,7 @@ def test_full_output_without_a_height() -> None:
         "bccnd 0.1.0 on relay01, pid 10111, up 2 h 3 min                         04:20:01",
         "messages   12/s published, 4012/s delivered, 1.5/s dropped",
         "datagrams  2100/s in, 12/s out, 0/s rejected, 0/s kernel drops",
-        "in all     77 dropped, 3 rejected, 12 kernel drops, 0 unsent",
+        "in all     77 dropped, 3 rejected, 12 kernel drops, 0 unsent, 5 repaired",
         "now        2 clients, 1 too slow, 1 source, 900 packets queued",
         "",
         "2 clients by OUT/S, highest first",
@@ -64,8 +64,8 @@ def test_full_output_without_a_height() -> None:
         "relay01/a/1 4711 root    2       5  0.5     -     3     0 oldest 1m1s",
         "",
         "1 source by RECV/S, highest first",
-        "SOURCE    FROM          RECV/S LOST LOSS DUPL. LATE RESTARTS SILENT             ",
-        "mon01/c/3 10.0.0.2:5400    1.0    4 2.3%     0    0        0     0s",
+        "SOURCE    FROM          RECV/S LOST LOSS REPAIRED DUPL. LATE RESTARTS SILENT    ",
+        "mon01/c/3 10.0.0.2:5400    1.0    4 2.3%        3     0    0        0     0s",
     ]
 
 

@@ -3,9 +3,11 @@
 import json
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,14 @@ DISSECTOR = Path(__file__).parents[2] / "etc" / "bccn.lua"
 OPEN = Integrity()
 SOUND = OPEN.seal(b"mon01/x/1:7:far/away|hello")
 BROKEN = b"BCCN1[22]?:1:far/broken|hello"
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, loopback_port: int) -> Iterator[DaemonProcess]:
+    """One that sends nothing but what the test has it send: it does not repair, and so announces nothing."""
+    flags = ("--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port))
+    with DaemonProcess(tmp_path, *flags, environ={"BCCND_REPAIR__ON": "false"}) as running:
+        yield running
 
 
 def dumping(daemon: DaemonProcess, *arguments: str) -> subprocess.Popen[bytes]:
@@ -76,6 +86,18 @@ def test_directions_are_distinguished(daemon: DaemonProcess) -> None:
     ]
 
 
+def test_what_daemons_say_about_loss_can_be_read(tmp_path: Path, loopback_port: int) -> None:
+    with configured(tmp_path, loopback_port, 'host = "here"') as daemon:
+        process = dumping(daemon, "-C", "1", "!bccnd/repair")
+        publish(daemon, ("a/b", b"out"))
+        code, out, err = ended(process)
+    assert (code, err) == (0, "")
+    assert re.search(
+        r" out   ok        local here/bccnd/\d+/repair #\d+ !bccnd/repair - \d+ B last here/\S+ #",
+        out.decode(),
+    )
+
+
 def test_each_datagram_is_a_line(daemon: DaemonProcess) -> None:
     process = dumping(daemon, "-C", "2", "--peer", "127.0.0.1")
     send(daemon, SOUND, BROKEN)
@@ -102,17 +124,23 @@ def test_each_datagram_is_a_line(daemon: DaemonProcess) -> None:
         (["--min-size", "29", "far/>", "--max-size", "30"], ["hello"]),
     ],
 )
-def test_filters_choose_datagrams(daemon: DaemonProcess, arguments: list[str], payloads: list[str]) -> None:
-    process = dumping(daemon, "--json", *arguments, "-C", str(len(payloads) + 1), "-W", "3")
-    publish(daemon, ("a/b", b"1"), ("local/c", b"2"), ("!kitchen", b"3"), ("!", b"4"))
-    send(daemon, SOUND, BROKEN)
-    code, out, err = ended(process)
-    assert [row["payload"] for row in shown(out)] == payloads
-    wanted = len(payloads) + 1
-    assert (code, err) == (
-        3,
-        f"bccn: dump: timed out after 3 s and {len(payloads)} of {wanted} datagrams\n",
-    )
+def test_filters_choose_datagrams(
+    tmp_path: Path, loopback_port: int, arguments: list[str], payloads: list[str]
+) -> None:
+    with configured(tmp_path, loopback_port, "[repair]\non = false\n") as daemon:
+        process = dumping(daemon, "--json", *arguments, "-C", str(2 * len(payloads)))
+        for sound in (SOUND, OPEN.seal(b"mon01/x/1:8:far/away|hello")):
+            publish(daemon, ("a/b", b"1"), ("local/c", b"2"), ("!kitchen", b"3"), ("!", b"4"))
+            send(daemon, sound, BROKEN)
+        code, out, err = ended(process)
+    assert [row["payload"] for row in shown(out)] == payloads * 2
+    assert (code, err) == (0, "")
+
+
+def test_less_than_was_wanted_in_time_is_code_3(daemon: DaemonProcess) -> None:
+    done = bccn(daemon, "dump", "-C", "1", "-W", "0.2")
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert done.stderr == b"bccn: dump: timed out after 0.2 s and 0 of 1 datagrams\n"
 
 
 def test_echoes_are_shown_on_request(daemon: DaemonProcess) -> None:

@@ -96,6 +96,39 @@ def test_verbose_lines() -> None:
     assert details(seen(b"junk", "magic"))[1:] == ["    datagram  4 bytes: junk"]
 
 
+REPAIR = b"b/bccnd/7/repair:5:!bccnd/repair|"
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (b"last\na/x/1 42", "last a/x/1 #42"),
+        (b"last\na/x/1 5-9\na/y/2 7", "last a/x/1 #5-9 (new); a/y/2 #7"),
+        (b"resend\na/x/1 17 0-2,5\na/y/2 6 0", "resend a/x/1 #17-19 #22; a/y/2 #6"),
+        (b"gone\na/x/1 17 0", "gone a/x/1 #17"),
+        (b"plain\na/x/1\na/\x1b[2J/2", "plain a/x/1; a/\\e[2J/2"),
+        (b"relayed\nb/x/1\nb/y/2", "relayed b/x/1; b/y/2"),
+        (b"resend\na/x/1 17 2-1", "resend\\na/x/1 17 2-1"),
+    ],
+)
+def test_what_daemons_say_about_loss_is_in_words(payload: bytes, words: str) -> None:
+    sighting = seen(OPEN.seal(REPAIR + payload))
+    assert line(sighting, None, PLAIN).endswith(f" !bccnd/repair - {len(sighting.parts.datagram)} B {words}")
+    says = [row.removeprefix("    says      ") for row in details(sighting) if row.startswith("    says ")]
+    assert "; ".join(says) in (words, "")
+    assert json.loads(to_json(sighting, whole=False))["payload"] == payload.decode()
+
+
+def test_the_same_text_on_another_channel_is_a_payload() -> None:
+    assert line(seen(OPEN.seal(b"a:1:b|plain\na/x/1")), None, PLAIN).endswith(" plain\\na/x/1")
+
+
+def test_a_repaired_datagram_is_no_rejected_one() -> None:
+    repaired = seen(SOUND, "repaired")
+    assert line(repaired, None, PLAIN) == line(seen(), None, PLAIN).replace(" ok       ", " repaired ")
+    assert not [row for row in details(repaired) if "rejected" in row]
+
+
 def test_hex_dump() -> None:
     assert hex_dump(b"BCCN1[1]\xff\n0123456789") == [
         "    0000  42 43 43 4e 31 5b 31 5d ff 0a 30 31 32 33 34 35  BCCN1[1]..012345",

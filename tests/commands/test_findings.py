@@ -14,6 +14,10 @@ BINDING = {"address": "255.255.255.255", "port": 5400, "interface": "eth0", "fam
 STATUS = {
     "version": "0.1.0", "host": "here", "pid": 7, "segments": [BINDING], "kernel": {"dropped": 0, "filtered": 9},
     "counters": {"unsent": 0}, "rejected": {"own": 5, "duplicate": 1},
+    "repair": {
+        "on": True, "askers": [], "refused": 0, "given_up": 0, "gone": 0, "repaired": 4, "resent": 2,
+        "held": {"messages": 0, "bytes": 0},
+    },
 }  # fmt: skip
 KEY = KeyFile("/etc/bccnd/keys", 0o600, 0)
 HEALTHY = Facts(
@@ -48,6 +52,14 @@ def with_status(**more: Any) -> Facts:
     return replace(HEALTHY, status={**STATUS, **more})
 
 
+def repairing(**more: Any) -> Facts:
+    return with_status(repair=STATUS["repair"] | more)
+
+
+ASKER = {"host": "b", "peer": "10.0.0.2", "asked": 300, "sent": 9000, "seconds": 10.0}
+DAEMON = source("b/bccnd/1", 9, 0) | {"repair": 4096}
+
+
 def test_a_healthy_bus_has_nothing_but_ok() -> None:
     found = examine(replace(HEALTHY, clients=[client("a")], sources=[source("b", 1000, 1)]))
     assert {finding.level for finding in found} == {Level.OK}
@@ -56,6 +68,7 @@ def test_a_healthy_bus_has_nothing_but_ok() -> None:
 
 
 Check = Callable[[Facts], Iterable[Finding]]
+GATE = {"host": "gate", "address": "10.0.0.2"}
 
 
 @pytest.mark.parametrize(
@@ -73,6 +86,23 @@ Check = Callable[[Facts], Iterable[Finding]]
         (findings.key_file, replace(HEALTHY, key_file=KeyFile("/k", 0o600, fault="/k: holds no key")), "problem",
          "/k: holds no key", "--check"),
         (findings.key_file, replace(HEALTHY, key_file=KeyFile("/k")), "ok", "only root can look at it", ""),
+        (findings.repair, repairing(), "ok", "4 messages repaired, 2 sent again for others", ""),
+        (findings.repair, repairing(on=False), "ok", "off", ""),
+        (findings.repair, replace(repairing(on=False), sources=[DAEMON]), "warning",
+         "off here, though others repair (b/bccnd/1)", "repair.on = true in the settings, and reload with SIGHUP"),
+        (findings.repair, repairing(askers=[ASKER]), "warning", "b (10.0.0.2) asked for 300 of 9000 sent in 10 s",
+         "ip -s link"),
+        (findings.repair, repairing(askers=[ASKER | {"sent": 0}]), "warning", "asked for 300 in 10 s", "bccn doctor"),
+        (findings.repair, replace(repairing(), sources=[source("a", 960, 0) | {"repaired": 40}]), "warning",
+         "1 source with loss that was repaired: a (4.2%)", "its link"),
+        (findings.repair, replace(repairing(), sources=[source("a", 960, 40) | {"repaired": 40}]), "ok", "", ""),
+        (findings.repair, replace(repairing(), sources=[source("a", 960, 0) | {"repaired": 9}]), "ok", "", ""),
+        (findings.repair, repairing(refused=1), "warning", "1 datagram not sent again", "repair.rate"),
+        (findings.repair, repairing(given_up=2), "warning", "2 messages did not come in time", "bccn who"),
+        (findings.repair, repairing(gone=2), "warning", "no longer kept where they were sent", "repair.numbers"),
+        (findings.repair, replace(repairing(held={"messages": 5, "bytes": 95}), hold_bytes=100), "warning",
+         "95 bytes wait for missing messages, of 100 allowed", "repair.hold_bytes"),
+        (findings.repair, replace(repairing(held={"messages": 5, "bytes": 90}), hold_bytes=100), "ok", "", ""),
         (findings.socket, AWAY, "problem", "/x: not there", "systemctl start bccnd"),
         (findings.socket, replace(AWAY, socket="stale"), "problem", "nobody listens", "systemctl start bccnd"),
         (findings.socket, replace(AWAY, socket="deleted", detail="bccnd (pid 7)"), "problem",
@@ -123,10 +153,12 @@ Check = Callable[[Facts], Iterable[Finding]]
         (findings.rejected, with_status(counters={"unsent": 2}), "warning", "2 datagrams could not be sent",
          "bccn status"),
         (findings.sources, replace(HEALTHY, sources=[source("a", 98, 2), source("b", 1, 0)]), "warning",
-         "1 of 2 with loss: a (2.0%)", "copies = 2"),
+         "1 of 2 with loss: a (2.0%)", "repair on both sides"),
         (findings.sources, replace(HEALTHY, sources=[source("a", 1, 0) | {"state": "silent"}]), "warning",
          "1 source fell silent: a", "bccn who"),
         (findings.sources, replace(HEALTHY, sources=[source("left", 0, 9, peer="")]), "ok", "0 sources heard", ""),
+        (findings.sources, replace(HEALTHY, sources=[source("a", 9, 0), source("b", 9, 0) | {"relayed": GATE}]), "ok",
+         "2 sources heard, none with loss; 1 of other segments, relayed by gate", ""),
     ],
 )  # fmt: skip
 def test_each_check_finds_its_fault(check: Check, facts: Facts, level: str, text: str, remedy: str) -> None:

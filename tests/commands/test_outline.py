@@ -6,8 +6,9 @@ from bccnd.process.configuration import FLAGS
 
 
 def test_outline_of_all_programs() -> None:
-    client, daemon, recorder = programs()
-    assert (client.name, daemon.name, recorder.name) == ("bccn", "bccnd", "bccnd-record")
+    client, daemon, recorder, backbone, uplink = programs()
+    names = [each.name for each in (client, daemon, recorder, backbone, uplink)]
+    assert names == ["bccn", "bccnd", "bccnd-record", "bccnd-backbone", "bccnd-uplink"]
     assert {"--output", "--rotate-seconds"} <= {flag for option in recorder.options for flag in option.flags}
     assert client.words == COMMANDS
     assert {flag.flag for flag in FLAGS} <= {flag for option in daemon.options for flag in option.flags}

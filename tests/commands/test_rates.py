@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bccnd.commands.rates import Sample, compare
+from bccnd.commands.rates import Sample, compare, loss_of
 
 COUNTERS = {
     "published": 100, "received": 1000, "accepted": 900, "sent": 50, "unsent": 0, "delivered": 300, "dropped": 7
@@ -58,6 +58,13 @@ def test_rates_are_differences_over_time() -> None:
     }  # fmt: skip
     assert (figures.clients[0]["in"], figures.clients[0]["out"]) == (5.0, 0.5)
     assert (figures.sources[0]["rate"], figures.sources[0]["loss"]) == (0.5, 50.0)
+
+
+def test_loss_is_told_before_and_after_repair() -> None:
+    assert loss_of(source(received=990, lost=10) | {"repaired": 40}) == (5.0, 1.0)
+    assert loss_of(source(received=990, lost=10)) == (1.0, 1.0)  # of an older daemon
+    [row] = compare(None, Sample(5.0, status(), [], [source(received=3, lost=1) | {"repaired": 1}])).sources
+    assert (row["missed"], row["loss"]) == (50.0, 25.0)
 
 
 @pytest.mark.parametrize(("seconds", "rate"), [(0.5, 4.0), (60, None)], ids=["new", "in sight only now"])

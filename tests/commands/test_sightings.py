@@ -38,6 +38,7 @@ def udp(packet: Packet | None) -> UdpDatagram:
     [
         ("10.0.0.7:5400", "ok", b"a", "in"),
         ("10.0.0.7:5400", "hmac", b"a", "in"),
+        ("10.0.0.7:5400", "repaired", b"a", "in"),
         ("10.0.0.7:5400", "own", b"a", "out"),
         ("local", "ok", b"a", "out"),
         ("local", "ok", b"!local/x", "out"),

@@ -1,10 +1,12 @@
 """``bccn status`` with a real daemon."""
 
 import json
+import re
+from pathlib import Path
 
 from bccnd.commands.status import bindings
 from tests.command_line import bccn
-from tests.daemon_process import DaemonProcess
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PacketClient
 
 
@@ -21,7 +23,13 @@ def test_status_shows_tables(daemon: DaemonProcess, loopback_port: int) -> None:
     assert " on here, pid " in lines[0]
     assert f"  socket     {daemon.socket}" in lines
     assert "  bus        2 clients, 1 subscription" in lines
-    assert f"  segment    127.255.255.255:{loopback_port} on lo, 1 sent, 0 unsent" in lines
+    [segment] = [line for line in lines if line.startswith("  segment ")]
+    assert re.fullmatch(rf" +segment +127\.255\.255\.255:{loopback_port} on lo, \d+ sent, 0 unsent", segment)
+    [repair] = [line for line in lines if line.startswith("  repair ")]
+    told = (
+        r" +repair +0 asked, 0 repaired, 0 gone, 0 given up, 0 held; 0 resent, 0 refused, [1-9]\d* bytes kept"
+    )
+    assert re.fullmatch(told, repair)
     assert "  kernel     0 dropped, 0 filtered" in lines
     assert "  retained   0 channels, 0 bytes" in lines
     assert "  messages   1 published, 1 delivered, 0 dropped, 0 errors" in lines
@@ -34,6 +42,13 @@ def test_clients_that_left_are_not_among_the_sources(daemon: DaemonProcess) -> N
     assert bccn(daemon, "pub", "a/b", "x").returncode == 0
     assert bccn(daemon, "status").stdout.decode().endswith("\nno source heard\n")
     assert len(json.loads(bccn(daemon, "status", "--json").stdout)["source_list"]) == 1
+
+
+def test_status_says_that_repair_is_off(tmp_path: Path, loopback_port: int) -> None:
+    flags = ("--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port))
+    with DaemonProcess(tmp_path, *flags, environ={"BCCND_REPAIR__ON": "false"}) as daemon:
+        lines = bccn(daemon, "status").stdout.decode().splitlines()
+    assert "  repair     off; 0 repaired, 0 resent" in lines
 
 
 def test_status_as_json(daemon: DaemonProcess) -> None:

@@ -13,6 +13,7 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -56,16 +57,25 @@ class Terminal:
         return [re.sub(r"\x1b\[\d*[mK]|\r", "", line.decode()) for line in whole[-1]] if whole else []
 
     def wait_for(self, text: str) -> list[str]:
-        wait_until(lambda: [line for line in self.frame if text in line], f"{text!r} on {self.output!r}")
+        wait_until(
+            lambda: [line for line in self.frame if text in line], lambda: f"{text!r} on {self.output!r}"
+        )
         return self.frame
 
     def end(self) -> int:
         """The exit code; the terminal must be as it was."""
-        wait_until(lambda: self.read() or self.process.poll() is not None, "the end")
+        wait_until(lambda: self.read() or self.process.poll() is not None, self._why_not_ended)
         self.read()
         assert termios.tcgetattr(self.slave) == self.before
         assert self.output.count(ENTER) == self.output.count(LEAVE)
         return self.process.returncode
+
+    def _why_not_ended(self) -> str:
+        """Where it stays, and whether a signal waits for it."""
+        about = Path("/proc", str(self.process.pid))
+        kept = ("State", "SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt")
+        state = [line for line in (about / "status").read_text().splitlines() if line.startswith(kept)]
+        return f"the end: {state}, in {(about / 'wchan').read_text()}, after {self.output[-3000:]!r}"
 
 
 @contextmanager

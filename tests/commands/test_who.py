@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bccnd.commands.who import current
+from bccnd.commands.who import _by_host, _cells, _lines, _source_row, current
 from tests.command_line import bccn
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PacketClient, wait_until
@@ -42,13 +42,15 @@ def test_hosts_come_fall_silent_and_leave(pair: tuple[DaemonProcess, DaemonProce
         name = client.request("whoami")
         client.publish("a", b"x")
         lines = bccn(here, "who").stdout.decode().splitlines()
-    assert lines[0].split() == ["SOURCE", "STATE", "HEARD", "RECEIVED", "LOST", "LOST%", "DUPL.", "VERSION"]
+    titles = ["SOURCE", "STATE", "HEARD", "RECEIVED", "LOST", "LOST%", "REPAIRED", "DUPL.", "VERSION"]
+    assert lines[0].split() == titles
     assert lines[1] == "here (this host)"
     assert lines[2].split()[:3] == [f"bccnd/{here.process.pid}", "alive", "here"]
     assert lines[3].split()[:4] == [name.removeprefix("here/"), "alive", "here", "1"]
     assert lines[4].startswith("there (")
     assert lines[5].split()[:2] == [f"bccnd/{there.process.pid}", "alive"]
-    assert max(map(len, lines)) <= 80
+    assert [line.endswith(" repairs") for line in lines[2:]] == [True, False, False, True]
+    assert max(map(len, lines)) <= 100
     only = bccn(here, "who", "there/>").stdout.decode().splitlines()
     assert len(only) == 3
     assert bccn(here, "who", "--silent").stdout == b"nobody\n"
@@ -90,6 +92,38 @@ def test_sources_that_left_long_ago_are_not_shown(
 ) -> None:
     row = {"src": "there/sensor/1", "peer": peer, "state": state, "silent": silent}
     assert current([row]) == [row] * shown
+
+
+def test_loss_is_shown_before_and_after_repair() -> None:
+    source = {
+        "src": "b/a/1",
+        "peer": "10.0.0.2:5400",
+        "silent": 0.5,
+        "received": 990,
+        "lost": 10,
+        "duplicates": 0,
+    }
+    row = _source_row(source | {"repaired": 40, "gone": 3, "given_up": 7, "held": 2})
+    assert (row["missed_percent"], row["lost_percent"]) == (5.0, 1.0)
+    assert [row[name] for name in ("repaired", "gone", "given_up", "held", "repair")] == [40, 3, 7, 2, None]
+    assert _cells(row)[3:] == [990, 10, 1.0, 40, 0, ""]
+    assert _cells(row | {"version": "0.1.0", "repair": 4096})[-1] == "0.1.0 repairs"
+    older = _source_row(source)
+    assert (older["missed_percent"], older["lost_percent"], older["repaired"]) == (1.0, 1.0, 0)
+
+
+def test_a_relayed_source_is_shown_with_its_relay() -> None:
+    source = {"src": "b/a/1", "silent": 0.5, "received": 990, "lost": 0, "duplicates": 0, "left_out": 500}
+    row = _source_row(source | {"peer": "10.0.0.2:5400", "relayed": {"host": "gate", "address": "10.0.0.2"}})
+    assert _cells(row)[1:] == ["-", "0 s ago", 990, 0, 0.0, 0, 0, "by gate"]
+    assert (row["left_out"], row["relayed"]) == (500, {"host": "gate", "address": "10.0.0.2"})
+    text = _lines(_by_host([row], "here"))
+    assert text[1] == "b (relayed by gate)"
+
+
+def test_what_a_bridge_of_this_host_relays_is_no_program_of_it() -> None:
+    row = {"src": "b/a/1", "peer": "local", "silent": 700.0, "state": None, "relayed": {"host": "here"}}
+    assert current([row]) == []
 
 
 def test_a_silent_daemon_with_a_successor_is_not_shown() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bccnd.daemon import bus, turns
+from bccnd.relay.effects import SEALED_LIMIT
 from bccnd.relay.session import Session
 from bccnd.wire import sbus
 from tests.daemon.in_process import InProcess, stopped
@@ -176,23 +177,58 @@ async def test_a_held_publisher_goes_on_when_the_client_leaves(in_process: InPro
     assert await asyncio.to_thread(publisher.drain) == []
 
 
-@pytest.mark.parametrize(("late", "read"), [(0, 64), (1 << 62, 150)], ids=["late", "early"])
-async def test_no_batch_is_read_late_in_a_turn(
-    in_process: InProcess, monkeypatch: pytest.MonkeyPatch, late: int, read: int
+@pytest.mark.parametrize(("batch_ns", "read"), [(300_000, 6 * 64), (1_100_000, 64)], ids=["short", "long"])
+async def test_batches_are_read_as_long_as_they_fit_a_turn(
+    in_process: InProcess, monkeypatch: pytest.MonkeyPatch, batch_ns: int, read: int
 ) -> None:
-    """What is left of it would have to be copied."""
+    """What is left of one would have to be copied."""
+    now = time.time_ns()
     monkeypatch.setattr(bus, "ALONE_NS", 1 << 63)
-    monkeypatch.setattr(bus, "TURN_NS", 1 << 62)
-    monkeypatch.setattr(bus, "READING_NS", late)
+    monkeypatch.setattr(bus, "TURN_NS", 2_000_000)
+    monkeypatch.setattr(bus, "time_ns", lambda: now)
     daemon = in_process.daemon
     publisher = await in_process.client()
     await asyncio.to_thread(publisher.drain)
+    pass_on = daemon.relay.from_client
+
+    def takes_time(*arguments: Any) -> Any:
+        nonlocal now
+        now += batch_ns
+        return pass_on(*arguments)
+
+    monkeypatch.setattr(daemon.relay, "from_client", takes_time)
     roomy(publisher)
-    for _ in range(150):
+    for _ in range(7 * 64):
         publisher.publish("local/x")
     (session,) = daemon.relay.sessions.values()
     daemon._bus._serve(session)
     assert session.published == read
+
+
+async def test_less_is_read_at_once_of_a_client_that_leaves_much(
+    in_process: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each PACK so many messages that the datagrams of 25 fill their region."""
+    monkeypatch.setattr(bus, "ALONE_NS", 1 << 63)
+    monkeypatch.setattr(bus, "TURN_NS", 0)  # every turn is over when it has begun
+    daemon = in_process.daemon
+    publisher = await in_process.client()
+    assert await asyncio.to_thread(publisher.request, "pack", "on")
+    (session,) = daemon.relay.sessions.values()
+    asked: list[int] = []
+    read = daemon._bus._table.read
+
+    def noted(fd: int, most: int) -> tuple[list[int], list[int]]:
+        asked.append(most)
+        return read(fd, most)
+
+    monkeypatch.setattr(daemon._bus._table, "read", noted)
+    roomy(publisher)
+    pack = sbus.pack([b"MSG a\0"] * (SEALED_LIMIT // 25))
+    for _ in range(64 + 32 + 16 + 16):
+        publisher.send(pack)
+    await in_process.until(lambda: session.published == (64 + 32 + 16 + 16) * (SEALED_LIMIT // 25))
+    assert asked[:4] == [64, 32, 16, 16]
 
 
 async def test_a_client_closed_while_congested_is_not_read_again(

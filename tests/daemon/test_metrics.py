@@ -110,6 +110,27 @@ def test_metrics_count_what_happens(watched: Watched, address: str, loopback_por
         assert [name for name in counters if after[name] < seen[name]] == []
 
 
+def test_metrics_count_what_is_repaired(watched: Watched, address: str, loopback_port: int) -> None:
+    with PacketClient(watched.socket) as client, plain_socket(0) as network:
+        client.subscribe("demo/>")
+        daemon = "b/bccnd/1/repair"
+        for sent in (
+            datagram(daemon, 1, "!bccnd/repair", b"last\na 1-1"),
+            datagram("a", 1, "demo/x"),
+            datagram("a", 3, "demo/x"),
+            datagram(daemon, 2, "!bccnd/repair", b"gone\na 2 0"),
+        ):
+            network.sendto(sent, (LOOPBACK_BROADCAST, loopback_port))
+        client.receive()
+        client.receive()  # the one behind the gap, once that is gone
+        seen = scrape(address)
+    assert (seen["bccnd_datagrams_gone_total"], seen["bccnd_datagrams_given_up_total"]) in ((1, 0), (0, 1))
+    zero = ("datagrams_repaired_total", "datagrams_resent_total", "datagrams_resend_refused_total")
+    assert [seen[f"bccnd_{name}"] for name in zero] == [0, 0, 0]
+    assert (seen["bccnd_held_messages"], seen["bccnd_held_bytes"], seen["bccnd_repairs"]) == (0, 0, 1)
+    assert seen["bccnd_held_bytes_limit"] == 16 << 20
+
+
 def test_every_reason_begins_at_zero(watched: Watched, address: str) -> None:
     name = "bccnd_datagrams_rejected_total"
     counted = {key: value for key, value in scrape(address).items() if key.startswith(name)}

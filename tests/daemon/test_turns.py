@@ -23,7 +23,7 @@ from bccnd.daemon.turns import (
     Leftover,
     Turns,
 )
-from bccnd.net.mmsg import Arena, ReceiveTable
+from bccnd.net.mmsg import BATCH, Arena, ReceiveTable
 from bccnd.relay.client_input import Left
 from bccnd.relay.identity import Peer
 from bccnd.relay.rights import Rights
@@ -134,6 +134,20 @@ def test_clients_have_their_turns_in_line() -> None:
     assert [turns.next(), turns.next(), turns.next()] == [*sessions[1:], None]
     assert contents(read, turns.take(sessions[1])) == [b"MSG a\0", b"MSG b\0"]
     assert sessions[1] not in turns.left
+
+
+def test_batches_shrink_to_one_packet_and_grow_again() -> None:
+    turns = Turns(Arena(64).memory, 0)
+    first, second = clients(2)
+    sizes = []
+    for change in [turns.read_less] * 7 + [turns.read_more] * 7:
+        change(first)
+        sizes.append(turns.batch_of(first))
+    assert sizes == [32, 16, 8, 4, 2, 1, 1, 2, 4, 8, 16, 32, BATCH, BATCH]
+    assert turns.batch_of(second) == BATCH
+    turns.read_less(first)
+    turns.forget(first)
+    assert turns.batch_of(first) == BATCH
 
 
 def busy(turns: Turns, *sessions: Session) -> None:

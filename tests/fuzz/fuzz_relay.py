@@ -38,7 +38,7 @@ CHANNELS = [
 ]  # fmt: skip
 PATTERNS = [
     b"heartbeat/>", b"local/presence/>",
-    b"a", b"a/b", b"a/b*", b"a/>", b"a/", b">", b"", b"*", b"a*b", b"local/>", b"a.b", b"a.>", b"a\n", b"x*", b"!x",
+    b"a", b"a/b", b"a/b*", b"a/>", b"a/", b">", b"", b"*", b"a*b", b"local/>", b"a.b", b"a.>", b"a\n", b"x*", b"!>",
     b"a/b\0ignored",
 ]  # fmt: skip
 CONTROLS = [
@@ -310,6 +310,7 @@ def observe(bus: Bus, model: Model) -> None:
         say(source, chan, payload, moment)
 
     segment.judge, publisher.say = judging, saying
+    relay.repair.say = lambda _payload, _moment: None  # nobody here asks for what was lost
     relay.from_client, relay.from_segment = reading, hearing
     relay.disconnect, relay.on_deadline = disconnecting, ticking
 

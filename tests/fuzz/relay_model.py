@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from bccnd.errors import FramingError, PacketError, WireError
 from bccnd.relay import pattern as patterns
+from bccnd.relay.bridge import AGAIN
 from bccnd.relay.control import Control
 from bccnd.relay.identity import Peer
 from bccnd.relay.options import Options
@@ -18,7 +19,17 @@ from bccnd.relay.rights import Rights
 from bccnd.relay.router import NOTICES, QUESTIONS
 from bccnd.relay.session import Session
 from bccnd.wire import sbus
-from bccnd.wire.bccn1 import SEND_LIMIT, Integrity, Message, Opened, matches_target, valid_chan, valid_src
+from bccnd.wire.bccn1 import (
+    SEND_LIMIT,
+    Integrity,
+    Message,
+    Opened,
+    matches_target,
+    split_target,
+    valid_chan,
+    valid_src,
+)
+from bccnd.wire.repair import CHANNEL
 from bccnd.wire.sbus import NOWHERE, Cmsg, Msg, Pack, Recv
 from bccnd.wire.verdict import Verdict
 from tests.relay.fakes import INTERFACE, recv_of
@@ -34,15 +45,24 @@ CHOICES = {
 }
 
 
+def opened_by(integrity: Integrity, datagram: bytes) -> Opened | Verdict:
+    try:
+        return integrity.open(datagram)
+    except WireError as error:
+        return error.verdict
+
+
 def require(right: bool) -> None:
     if not right:
         raise PacketError("refused", "")
 
 
 class ModelClient:
-    """One client, what it must get and which answers it must have."""
+    """One client, what it must get and which answers it must have; ``connected``: all there are."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, connected: dict[int, "ModelClient"]) -> None:
+        self.connected = connected
+        self.answered_again = 0  # until when what it brings again is not answered
         self.name = session.name
         self.peer: Peer = session.peer
         self.rights: Rights = session.rights  # what they give is for tests of their own
@@ -69,7 +89,17 @@ class ModelClient:
     def wants(self, chan: bytes) -> bool:
         if not chan.startswith(b"!"):
             return self.reached_by(chan)
-        return self.listening and (chan == b"!" or matches_target(chan[1:], self.name))
+        return self.listening and (chan == b"!" or matches_target(chan[1:], self.name) or self.bridges(chan))
+
+    def bridges(self, chan: bytes) -> bool:
+        """Whether it wants what is directed to others; what is for a name of the host is for nobody else."""
+        exact, value = split_target(chan[1:])
+        here = {each.name for each in self.connected.values() if each.listening}
+        for_here = value.partition(b"/")[0] == b"here" or (exact and value in here) or chan == CHANNEL
+        return not for_here and any(
+            patterns.is_directed(pattern) and patterns.matches(pattern[1:], separator, chan[1:])
+            for separator, pattern in self.patterns
+        )
 
     def asked_for(self, notice: bytes) -> bool:
         return any(
@@ -103,7 +133,8 @@ class Model:
         )  # src, chan, payload; not yet delivered here
 
     def connect(self, session: Session) -> None:
-        self.clients[session.number] = self.connected[session.number] = ModelClient(session)
+        client = ModelClient(session, self.connected)
+        self.clients[session.number] = self.connected[session.number] = client
 
     def disconnect(self, session: Session) -> None:
         del self.connected[session.number]
@@ -120,10 +151,7 @@ class Model:
                 self.say(b"!" + opened[0], *notices_of(opened[0]))
 
     def opened(self, datagram: bytes) -> Opened | Verdict:
-        try:
-            return self.integrity.open(datagram)
-        except WireError as error:
-            return error.verdict
+        return opened_by(self.integrity, datagram)
 
     def read(self, number: int, packets: Sequence[bytes], judged: deque[Verdict], unix_ns: int) -> None:
         """Packets that were read together. A client that turns packing off may still have sent a PACK before."""
@@ -191,21 +219,35 @@ class Model:
     def bridge(self, client: ModelClient, datagram: bytes, judged: deque[Verdict], unix_ns: int) -> None:
         if not client.rights.bridge:
             raise PacketError("refused", "")
-        if len(datagram) > SEND_LIMIT:
-            raise PacketError("too-large", "")
-        opened = self.opened(datagram)
-        if isinstance(opened, Verdict):
-            raise PacketError("bad-datagram", "")
-        if opened[2].startswith(b"!/"):
+        opened, datagram = self.sealed(datagram)
+        if opened[2].startswith(b"!/") or opened[2] == CHANNEL:
             raise PacketError("bad-channel", "")
         if not client.rights.may_publish(opened[2]):
             raise PacketError("refused", "")
-        if judged.popleft() is not Verdict.OK:
+        verdict = Verdict.LOCAL_CHANNEL if self.is_local(opened[2]) else judged.popleft()
+        if verdict in AGAIN and unix_ns < client.answered_again:
+            return
+        if verdict in AGAIN:
+            client.answered_again = unix_ns + 10**9
+        if verdict is not Verdict.OK:
             raise PacketError("bad-datagram", "")
         self.sent.append(datagram)
         self.show(Recv(b"local", unix_ns, b"ok", datagram).serialize())
         self.deliver(opened[2], datagram[opened[4] :], client)
         self.say(b"!" + opened[0], *notices_of(opened[0]))
+
+    def sealed(self, datagram: bytes) -> tuple[Opened, bytes]:
+        """A datagram of elsewhere as it is here."""
+        if len(datagram) > SEND_LIMIT:
+            raise PacketError("too-large", "")
+        opened = self.opened(datagram)
+        if opened is Verdict.UNAUTHENTICATED and not isinstance(
+            opened_by(Integrity(self.integrity.keys), datagram), Verdict
+        ):
+            return self.sealed(self.integrity.seal(datagram[datagram.index(b"]") + 1 :]))
+        if isinstance(opened, Verdict):
+            raise PacketError("bad-datagram", "")
+        return opened, datagram
 
     def deliver(self, chan: bytes, payload: bytes, sender: ModelClient | None) -> None:
         for client in self.connected.values():
@@ -252,7 +294,7 @@ class Model:
             client.settings[b"format"] = b"lines"  # however the subscription turns out
         if not client.rights.may_subscribe(pattern, separator):
             raise PacketError("refused", "")
-        patterns.check(pattern, separator)
+        patterns.check(pattern[patterns.is_directed(pattern) :], separator)
         missed = [
             (chan, payload)
             for chan, payload in sorted(self.retained.items())

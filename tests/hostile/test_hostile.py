@@ -70,7 +70,7 @@ def stop(attack: Attack) -> None:
         (harmful(nothing), GIVES_UP, []),
         (harmful(nothing, memory=-1, lines=1), GIVES_UP, ["more memory", "lines in the log"]),
         (harmful(nothing, settings="[queue]\npackets = 1\n", pause=0.8), GIVES_UP, ["the bystander lost"]),
-        (harmful(kill), 1.0, ["a newcomer", "connection was closed", "has died"]),
+        (harmful(kill), GIVES_UP, ["a newcomer", "connection was closed", "has died"]),
         (harmful(stop), 1.0, ["a newcomer", "late", "has not ended"]),
     ],
     ids=["nothing", "what-it-keeps-and-logs", "loss", "death", "standstill"],

@@ -1,5 +1,6 @@
 """Three hosts on a segment and daemons for them, for every test in this folder."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +15,9 @@ from tests.needs import require
 HOSTS = ("alpha", "beta", "gamma")
 PORT = 5400
 KEY = b"the-key-that-all-hosts-of-this-segment-share"
+
+# For daemons that neither ask for what was lost nor say what they sent last.
+UNREPAIRED = {"BCCND_REPAIR__ON": "false"}
 
 
 class StartDaemon(Protocol):
@@ -46,6 +50,12 @@ def start_daemon(tmp_path: Path) -> Iterator[StartDaemon]:
 
 
 @pytest.fixture
+def unrepairing(start_daemon: StartDaemon, segment: Segment) -> list[DaemonProcess]:
+    """The same for tests that count each datagram: what is lost stays lost, and nothing is sent but messages."""
+    return start_all(start_daemon, segment, UNREPAIRED)
+
+
+@pytest.fixture
 def daemons(start_daemon: StartDaemon, segment: Segment) -> list[DaemonProcess]:
     """A daemon on each host, all with the segment's key."""
     return start_all(start_daemon, segment)
@@ -68,6 +78,9 @@ def shared_daemons(
 
 @contextmanager
 def starting(where: Path) -> Iterator[StartDaemon]:
+    """Daemons that run on one core: what is sent from several in turn, the kernel may disorder."""
+    cores = sorted(os.sched_getaffinity(0))
+    core = cores[os.getpid() % len(cores)]
     with ExitStack() as running:
 
         def start(
@@ -88,6 +101,7 @@ def starting(where: Path) -> Iterator[StartDaemon]:
             daemon = DaemonProcess(folder, *flags, prefix=host.command([]), environ=environ)
             daemon.launch()
             running.push(daemon)
+            os.sched_setaffinity(daemon.process.pid, {core})
             if ready:
                 daemon.wait_until_ready()
             return daemon
@@ -95,8 +109,8 @@ def starting(where: Path) -> Iterator[StartDaemon]:
         yield start
 
 
-def start_all(start: StartDaemon, segment: Segment) -> list[DaemonProcess]:
-    started = [start(host, ready=False) for host in segment.hosts]
+def start_all(start: StartDaemon, segment: Segment, environ: Mapping[str, str] = {}) -> list[DaemonProcess]:
+    started = [start(host, ready=False, environ=environ) for host in segment.hosts]
     for daemon in started:
         daemon.wait_until_ready()
     return started

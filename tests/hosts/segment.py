@@ -15,16 +15,16 @@ import itertools
 import json
 import os
 import re
-import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from tests.daemon_process import die_with_parent
 from tests.packet_client import PATIENCE, wait_until
-from tests.plain_bccn import plain_socket
+from tests.plain_bccn import PlainSocket, plain_socket
 
 BROADCAST = "255.255.255.255"
 KIND = "bccnd-test"  # how the names of namespaces begin
@@ -55,10 +55,13 @@ def remove_stale(kind: str = KIND) -> list[str]:
     for name in stale:
         try:
             ip("netns", "del", name)
-        except RuntimeError:
-            if (RUN_FOLDER / name).exists():  # and no other process was faster
-                raise
+        except RuntimeError as error:  # another process may be at it
+            wait_until(partial(_gone, name), f"it to be gone: {error}", 1.0)
     return stale
+
+
+def _gone(name: str) -> bool:
+    return not (RUN_FOLDER / name).exists()
 
 
 @contextmanager
@@ -113,7 +116,7 @@ class Host:
         with inside(self.namespace):
             return factory()
 
-    def udp_socket(self, port: int) -> socket.socket:
+    def udp_socket(self, port: int) -> PlainSocket:
         """A plain BCCN socket on this host: 0.0.0.0, SO_REUSEADDR, SO_BROADCAST."""
         return self.make(lambda: plain_socket(port))
 

@@ -12,7 +12,7 @@ import pytest
 
 import bccn
 from tests.daemon_process import DaemonProcess
-from tests.hosts.conftest import PORT, StartDaemon
+from tests.hosts.conftest import PORT, UNREPAIRED, StartDaemon
 from tests.hosts.segment import Host, Segment, ip
 from tests.packet_client import PacketClient, wait_until
 from tests.test_faults import cpu_seconds
@@ -56,8 +56,11 @@ def numbers(client: PacketClient) -> list[int]:
     return [int(payload) for _, payload in client.messages()]
 
 
-def test_reported_losses_are_the_losses_that_happened(segment: Segment, daemons: list[DaemonProcess]) -> None:
+def test_reported_losses_are_the_losses_that_happened(
+    segment: Segment, unrepairing: list[DaemonProcess]
+) -> None:
     alpha, beta, _ = segment.hosts
+    daemons = unrepairing
     with PacketClient(daemons[0].socket) as publisher, PacketClient(daemons[1].socket) as subscriber:
         src = publisher.request("whoami")
         subscriber.subscribe("a")
@@ -81,8 +84,8 @@ def test_reported_losses_are_the_losses_that_happened(segment: Segment, daemons:
 def test_two_copies_make_up_for_most_of_a_heavy_loss(segment: Segment, start_daemon: StartDaemon) -> None:
     """Within the reorder window a second copy counts although later messages came before it."""
     alpha, beta, _ = segment.hosts
-    sender = start_daemon(alpha, environ={"BCCND_COPIES": "2"})
-    receiver = start_daemon(beta, environ={"BCCND_DEDUP__REORDER": "900"})
+    sender = start_daemon(alpha, environ=UNREPAIRED | {"BCCND_COPIES": "2"})
+    receiver = start_daemon(beta, environ=UNREPAIRED | {"BCCND_DEDUP__REORDER": "900"})
     with PacketClient(sender.socket) as publisher, PacketClient(receiver.socket) as subscriber:
         src = publisher.request("whoami")
         subscriber.subscribe("a")
@@ -127,7 +130,8 @@ def test_duplicates_arrive_once_and_late_ones_as_configured(
     segment: Segment, start_daemon: StartDaemon, reorder: int
 ) -> None:
     alpha, beta, gamma = segment.hosts
-    sender, receiver = start_daemon(alpha), start_daemon(beta, environ={"BCCND_DEDUP__REORDER": str(reorder)})
+    sender = start_daemon(alpha, environ=UNREPAIRED)
+    receiver = start_daemon(beta, environ=UNREPAIRED | {"BCCND_DEDUP__REORDER": str(reorder)})
     drop_from(beta, alpha)  # only what gamma forwards arrives
     with (
         gamma.udp_socket(PORT) as forwarder,
@@ -157,8 +161,9 @@ def test_duplicates_arrive_once_and_late_ones_as_configured(
 # --- a link, a host ---
 
 
-def test_a_link_goes_down_and_comes_back(segment: Segment, daemons: list[DaemonProcess]) -> None:
+def test_a_link_goes_down_and_comes_back(segment: Segment, unrepairing: list[DaemonProcess]) -> None:
     alpha = segment.hosts[0]
+    daemons = unrepairing
     pid = daemons[0].process.pid
     with (
         PacketClient(daemons[0].socket) as publisher,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon_process import DaemonProcess
-from tests.hosts.conftest import PORT, StartDaemon
+from tests.hosts.conftest import PORT, UNREPAIRED, StartDaemon
 from tests.hosts.segment import Host, Segment, forwards, ip
 from tests.packet_client import PacketClient, wait_until
 
@@ -107,7 +107,7 @@ def test_links_come_and_go(segment: Segment, start_daemon: StartDaemon) -> None:
         publish(here, range(3))
         assert heard(here, 3) == [0, 1, 2]
         assert "serving this host alone" in daemon.log
-        wait_until(lambda: here.status()["counters"]["unsent"] == 3, "that nothing was sent")
+        wait_until(lambda: here.status()["counters"]["unsent"] >= 3, "that nothing was sent")
         for name in ("eth0", "lan7", "eth0"):
             plug(alpha, name, "10.99.0.1/24", switch, "br0")
             wait_for_interfaces(daemon, name)
@@ -137,6 +137,25 @@ def test_a_link_comes_back_with_another_address(segment: Segment, start_daemon: 
         assert [row["address"] for row in client.status()["segments"]] == ["10.77.255.255"]
 
 
+def test_datagrams_come_from_the_address_that_holds_now(segment: Segment, start_daemon: StartDaemon) -> None:
+    alpha, beta = segment.hosts[:2]
+    near = start_daemon(alpha, "--broadcast", "10.99.0.255")
+    far = start_daemon(beta, "--broadcast", "10.99.0.255")
+    with PacketClient(near.socket) as client, PacketClient(far.socket) as reader:
+        reader.request("format", "full")
+        reader.subscribe("demo/>")
+
+        def comes_from(address: str) -> bool:
+            client.publish("demo/x")
+            return any(packet.startswith(b"RECV %b:" % address.encode()) for packet in reader.drain())
+
+        wait_until(lambda: comes_from(alpha.address), "a message from the first address")
+        ip("-n", alpha.namespace, "address", "add", "10.99.0.77/24", "brd", "+", "dev", "eth0")
+        ip("-n", alpha.namespace, "address", "del", f"{alpha.address}/24", "dev", "eth0")
+        ip("-n", alpha.namespace, "address", "replace", "10.99.0.77/24", "brd", "+", "dev", "eth0")
+        wait_until(lambda: comes_from("10.99.0.77"), "one from the second")
+
+
 def test_two_shared_links_deliver_once_and_never_loop(segment: Segment, start_daemon: StartDaemon) -> None:
     alpha, beta, _ = segment.hosts
     switch = alpha.namespace.removesuffix("alpha") + "switch"
@@ -144,7 +163,7 @@ def test_two_shared_links_deliver_once_and_never_loop(segment: Segment, start_da
     ip("-n", switch, "link", "set", "br1", "up")
     plug(alpha, "eth1", "10.98.0.1/24", switch, "br1")
     plug(beta, "eth1", "10.98.0.2/24", switch, "br1")
-    daemons = [start_daemon(alpha), start_daemon(beta)]
+    daemons = [start_daemon(host, environ=UNREPAIRED) for host in (alpha, beta)]
     for daemon in daemons:
         wait_for_interfaces(daemon, "eth0", "eth1")
     with PacketClient(daemons[0].socket) as here, PacketClient(daemons[1].socket) as there:

@@ -8,7 +8,7 @@ from tests.command_line import bccn
 from tests.daemon_process import DaemonProcess
 from tests.hosts.conftest import StartDaemon
 from tests.hosts.segment import Segment, ip
-from tests.packet_client import PacketClient, wait_until
+from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 BEATING = {"BCCND_HEARTBEAT__SECONDS": "1"}
 
@@ -52,7 +52,7 @@ def test_hosts_appear_fall_silent_and_come_back(start_daemon: StartDaemon, segme
     ip("-n", gamma.namespace, "route", "replace", "default", "dev", "eth0")
     wait_until(lambda: watcher.saw(gamma.name, "appeared", "silent", "back"), "its return")
 
-    assert bccn(watching, "ping", gamma.name, "-c", "1").returncode == 0
+    assert bccn(watching, "ping", gamma.name, "-c", "1", "-W", str(PATIENCE)).returncode == 0
     assert bccn(watching, "ping", beta.name, "-c", "1", "-W", "0.2").returncode == 3
     cut_off.terminate()
     wait_until(lambda: watcher.saw(gamma.name, "appeared", "silent", "back", "left"), "its farewell")

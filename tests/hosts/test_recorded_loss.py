@@ -50,16 +50,16 @@ class Loss:
 
 @pytest.mark.spark
 def test_the_pipeline_reports_the_true_loss_of_each_pair(
-    segment: Segment, daemons: list[DaemonProcess], tmp_path: Path
+    segment: Segment, unrepairing: list[DaemonProcess], tmp_path: Path
 ) -> None:
     alpha, beta, gamma = segment.hosts
-    with recording(daemons, tmp_path):
+    with recording(unrepairing, tmp_path):
         wait_beyond()
         losses = [
             Loss(gamma, alpha, "numgen inc mod 400 < 30"),  # in bursts of 30
             Loss(alpha, beta, "numgen random mod 100 < 4"),
         ]
-        publish_everywhere(daemons)
+        publish_everywhere(unrepairing)
         for loss in losses:
             wait_until(lambda loss=loss: loss.counts()[0] >= TICKS * BURST, "all datagrams to come")
         injected = {loss.pair: loss.end() for loss in losses}

@@ -62,10 +62,13 @@ def test_the_report_accuses_the_right_hosts_and_only_them(
     network = Network(tmp_path)
 
     sums: dict[tuple[str, str], list[int]] = {}
+    repaired = 0
     for row in network.delivery():
         of = sums.setdefault((row["sender"], row["receiver"]), [0, 0, 0])
         for place, name in enumerate(("sent", "lost", "late")):
             of[place] += row[name]
+        if (row["sender"], row["receiver"]) == ("beta", "alpha"):
+            repaired += row["repaired"]
     near = {"alpha", "beta", "gamma", "delta"}
     assert {pair for pair in sums if "epsilon" in pair} == {("alpha", "epsilon"), ("epsilon", "alpha")}
     assert sums.keys() >= {(one, other) for one in near for other in near if one != other}
@@ -81,6 +84,8 @@ def test_the_report_accuses_the_right_hosts_and_only_them(
     assert findings[0].startswith("Problem: Host gamma has another key than")
     assert findings[1].startswith("Problem: Host delta heard nothing")
     assert re.search(rf"daemon of host alpha dropped {late:,} messages? of host beta as late", network.said)
+    assert repaired > 0, "what was lost on the way is told apart"
+    assert re.search("lost on the way came after all; half of them took at most", network.said)
     assert "signed with an unknown key" not in network.said
     assert "silent" not in network.said
     assert "Host gamma has another key" in network.page()

@@ -9,6 +9,8 @@ from contextlib import ExitStack
 import pytest
 
 import bccn
+from bccn import operations
+from bccn.exchange import QUESTIONS
 from tests import command_line
 from tests.daemon_process import DaemonProcess
 from tests.hosts.conftest import PORT, StartDaemon
@@ -69,7 +71,11 @@ def test_a_plain_program_may_ask_for_listeners(start_daemon: StartDaemon, segmen
         assert b"]alpha/bccnd/" in heard
 
 
-def test_programs_on_other_hosts_reply_to_requests(shared_daemons: list[DaemonProcess]) -> None:
+def test_programs_on_other_hosts_reply_to_requests(
+    shared_daemons: list[DaemonProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the other daemons take to say that somebody listens."""
+    monkeypatch.setattr(operations, "ASK_EVERY", LONG / QUESTIONS)
     here, *others = shared_daemons
 
     def slowly(request: bccn.Request) -> bytes:
@@ -104,7 +110,11 @@ def test_a_request_nobody_listens_to_fails_early(shared_daemons: list[DaemonProc
 def test_bccn_req_tells_a_silent_listener_from_none(shared_daemons: list[DaemonProcess]) -> None:
     with PacketClient(shared_daemons[1].socket) as silent:
         silent.subscribe("silent")
-        assert command_line.bccn(shared_daemons[0], "req", "-W", "1", "silent", "x").returncode == 3
+        # A daemon that says too late that somebody listens is as good as none.
+        wait_until(
+            lambda: command_line.bccn(shared_daemons[0], "req", "-W", "1", "silent", "x").returncode == 3,
+            "that the listener is known of in time",
+        )
         assert command_line.bccn(shared_daemons[0], "req", "-W", "60", "nobody", "x").returncode == 6
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import bccn
 from tests.daemon_process import DaemonProcess
-from tests.hosts.conftest import KEY, PORT, StartDaemon
+from tests.hosts.conftest import KEY, PORT, UNREPAIRED, StartDaemon
 from tests.hosts.segment import BROADCAST, Host, Segment
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import datagram
@@ -142,7 +142,7 @@ def test_a_host_without_the_key_reaches_nobody(
     reason: str,
 ) -> None:
     alpha, beta = (start_daemon(host) for host in segment.hosts[:2])
-    stranger = start_daemon(segment.hosts[2], key=key)
+    stranger = start_daemon(segment.hosts[2], key=key, environ=UNREPAIRED)
     subscribers = [connect(daemon, "") for daemon in (alpha, beta)]
     publisher = connect(stranger)
     for number in range(10):
@@ -199,7 +199,7 @@ def test_a_replayed_datagram_is_delivered_once(
 def test_two_copies_are_delivered_once(
     segment: Segment, start_daemon: StartDaemon, connect: Callable[..., PacketClient]
 ) -> None:
-    daemons = [start_daemon(host, environ={"BCCND_COPIES": "2"}) for host in segment.hosts]
+    daemons = [start_daemon(host, environ=UNREPAIRED | {"BCCND_COPIES": "2"}) for host in segment.hosts]
     subscribers = [connect(daemon, "demo/>") for daemon in daemons]
     publisher = connect(daemons[0])
     expected = [("demo/x", b"%d" % number) for number in range(20)]
@@ -222,7 +222,9 @@ def drop_every_second_datagram(host: Host) -> None:
 def test_two_copies_survive_the_loss_of_every_second_datagram(
     segment: Segment, start_daemon: StartDaemon, connect: Callable[..., PacketClient]
 ) -> None:
-    alpha, beta = (start_daemon(host, environ={"BCCND_COPIES": "2"}) for host in segment.hosts[:2])
+    alpha, beta = (
+        start_daemon(host, environ=UNREPAIRED | {"BCCND_COPIES": "2"}) for host in segment.hosts[:2]
+    )
     drop_every_second_datagram(segment.hosts[1])
     subscriber, publisher = connect(beta, "demo/>"), connect(alpha)
     for number in range(20):
@@ -357,7 +359,7 @@ def test_local_messages_flow_while_the_link_is_down(
     segment.hosts[0].run(["ip", "link", "set", "eth0", "down"])
     publisher.publish("demo/x", b"alone")
     assert near.message() == ("demo/x", b"alone")
-    wait_until(lambda: near.status()["counters"]["unsent"] == 1, "the unsent datagram to be counted")
+    wait_until(lambda: near.status()["counters"]["unsent"] >= 1, "the unsent datagram to be counted")
     segment.hosts[0].run(["ip", "link", "set", "eth0", "up"])
     segment.hosts[0].run(["ip", "route", "replace", "default", "dev", "eth0"])
 

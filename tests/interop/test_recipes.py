@@ -32,8 +32,12 @@ PUBLISH = "printf 'MSG "
 TRACE = "tcpdump"
 HEAR = "socat -u UDP4-RECV"
 SEND = "printf 'BCCN1"
-# Commands that other tests run: of the quick start, the units and the metrics; and the first steps, as in the former.
-RUN_ELSEWHERE = ["sh etc/quickstart.sh", "install -Dm644", "curl -s http://127.0.0.1:9540/metrics", "bccnd &"]
+# Commands that other tests run: of the quick start, the units, the metrics and the uplink; and the first steps, as in
+# the first of them.
+RUN_ELSEWHERE = [
+    "sh etc/quickstart.sh", "install -Dm644", "curl -s http://127.0.0.1:9540/metrics", "bccnd &",
+    "openssl rand -hex 32 > /etc/bccnd/link-keys",
+]  # fmt: skip
 
 
 def recipe(beginning: str) -> str:

@@ -1,6 +1,7 @@
 """Segments on the loopback's broadcast address, and on links of network namespaces that can be slow or go down."""
 
 import asyncio
+import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from tests.daemon_process import LOOPBACK_BROADCAST
 from tests.hosts.segment import BROADCAST, Host, ip
 from tests.hosts.segment import Segment as Link
 from tests.needs import require
+from tests.net.at_once import await_arrivals
 from tests.net.nobody import as_nobody
 from tests.packet_client import PATIENCE, wait_until
 from tests.plain_bccn import plain_socket
@@ -36,9 +38,13 @@ def open_segment(loopback_port: int) -> Iterator[Open]:
     with ExitStack() as opened:
 
         def open_one(
-            port: int = loopback_port, interface: str | None = None, receive_bytes: int = 1 << 20
+            port: int = loopback_port,
+            interface: str | None = None,
+            index: int = 0,
+            receive_bytes: int = 1 << 20,
         ) -> SegmentSocket:
-            segment = SegmentSocket(Binding(LOOPBACK_BROADCAST, port, interface), receive_bytes=receive_bytes)
+            binding = Binding(LOOPBACK_BROADCAST, port, interface, index)
+            segment = SegmentSocket(binding, receive_bytes=receive_bytes)
             opened.callback(segment.close)
             return segment
 
@@ -57,7 +63,8 @@ class Ends:
         return SegmentWriter(self.arena, segment, self.room)
 
     def read(self, segment: SegmentSocket) -> list[bytes]:
-        """All that is there."""
+        """All that is there, or was sent on this host."""
+        await_arrivals()
         datagrams: list[bytes] = []
         while True:
             starts, ends = self.reader.read(segment)
@@ -162,13 +169,32 @@ def test_a_unicast_reaches_one_of_them(open_segment: Open, loopback_port: int) -
         assert sorted(ends.read(segment) for segment in segments) == [[], [b"to you"]]
 
 
-def test_datagrams_come_from_the_port(open_segment: Open, loopback_port: int) -> None:
+@pytest.mark.parametrize("index", [0, 1])
+def test_datagrams_come_from_the_port(open_segment: Open, loopback_port: int, index: int) -> None:
     ends = Ends()
-    segment = open_segment()
+    segment = open_segment(interface="lo", index=index)
     ends.writer(segment).send_bytes([b"x"])
+    await_arrivals()
     starts, _ = ends.reader.read(segment)
     assert len(starts) == 1
     assert ends.reader.peer(0).endswith(b":%d" % loopback_port)
+
+
+def test_where_the_link_is_known_a_connected_socket_sends(open_segment: Open, loopback_port: int) -> None:
+    ends = Ends()
+    plain, connected = open_segment(), open_segment(interface="lo", index=socket.if_nametoindex("lo"))
+    assert plain.sender() == plain.fileno()
+    assert connected.sender() != connected.fileno()
+    sender = socket.socket(fileno=os.dup(connected.sender()))
+    with sender, plain_socket(0) as stranger:
+        assert sender.getpeername() == (LOOPBACK_BROADCAST, loopback_port)
+        assert not sender.get_inheritable()
+        assert ends.writer(plain).send_bytes([b"to all"]) == (1, 0, 0)
+        stranger.sendto(b"to one", ("127.0.0.1", loopback_port))
+        heard = ends.read(plain) + ends.read(connected)
+        assert sorted(heard) == [b"to all", b"to all", b"to one"]
+        with pytest.raises(BlockingIOError):
+            sender.recv(100, socket.MSG_DONTWAIT)
 
 
 # --- sending and receiving ---
@@ -236,17 +262,21 @@ def link() -> Iterator[Link]:
         yield made
 
 
-def segment_on(host: Host, interface: str | None = None) -> SegmentSocket:
-    return host.make(lambda: SegmentSocket(Binding(BROADCAST, 5400, interface), receive_bytes=4 << 20))
+def segment_on(host: Host, interface: str | None = None, *, connected: bool = False) -> SegmentSocket:
+    def opened() -> SegmentSocket:
+        index = socket.if_nametoindex("eth0") if connected else 0
+        return SegmentSocket(Binding(BROADCAST, 5400, interface, index), receive_bytes=4 << 20)
+
+    return host.make(opened)
 
 
-@pytest.mark.parametrize("interface", [None, "eth0"])
-def test_a_link_that_goes_down_and_comes_back(link: Link, interface: str | None) -> None:
+@pytest.mark.parametrize(("interface", "connected"), [(None, False), ("eth0", False), ("eth0", True)])
+def test_a_link_that_goes_down_and_comes_back(link: Link, interface: str | None, connected: bool) -> None:
     """While it is down a send is refused at once and reading is quiet: no error, nothing to spin on."""
     alpha, beta = link.hosts
     ends = Ends()
     with ExitStack() as opened:
-        near, far = segment_on(alpha, interface), segment_on(beta)
+        near, far = segment_on(alpha, interface, connected=connected), segment_on(beta)
         opened.callback(near.close)
         opened.callback(far.close)
         writer = ends.writer(near)
@@ -262,6 +292,27 @@ def test_a_link_that_goes_down_and_comes_back(link: Link, interface: str | None)
         wait_until(
             lambda: writer.send_bytes([b"after"]) == (1, 0, 0) and b"after" in ends.read(far), "the link"
         )
+
+
+def test_connected_anew_it_sends_from_the_new_address(link: Link) -> None:
+    alpha, beta = link.hosts
+    ends = Ends()
+    with ExitStack() as opened:
+        near, far = segment_on(alpha, "eth0", connected=True), segment_on(beta)
+        opened.callback(near.close)
+        opened.callback(far.close)
+
+        def arrives_from(address: str) -> bool:
+            assert ends.writer(near).send_bytes([b"x"]) == (1, 0, 0)
+            wait_until(lambda: bool(ends.reader.read(far)[0]), "the datagram on the other host")
+            return ends.reader.peer(0) == f"{address}:5400".encode()
+
+        assert arrives_from(alpha.address)
+        ip("-n", alpha.namespace, "address", "replace", "10.77.0.1/16", "dev", "eth0")
+        ip("-n", alpha.namespace, "address", "del", f"{alpha.address}/24", "dev", "eth0")
+        ip("-n", alpha.namespace, "route", "replace", "default", "dev", "eth0")
+        alpha.make(near.connect)
+        assert arrives_from("10.77.0.1")
 
 
 def test_an_interface_that_is_removed_is_refused_and_quiet(link: Link) -> None:
@@ -303,7 +354,7 @@ async def test_a_slow_link_makes_datagrams_wait_and_loses_none(link: Link) -> No
     datagrams = numbered(1000, size=1000)
     try:
         outbound.send_bytes(datagrams)
-        assert 0 < outbound.sent < 200
+        assert 0 < outbound.sent < len(datagrams)
         async with asyncio.timeout(PATIENCE):
             while len(arrived) < len(datagrams):
                 arrived += ends.read(far)

@@ -10,6 +10,7 @@ import pytest
 from bccnd.net import drops
 from bccnd.net import filter as bpf
 from bccnd.net.drops import KernelDrops, buffer_of, cookie_of, overflows
+from tests.net.at_once import await_arrivals
 
 SNMP = """\
 Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors InCsumErrors IgnoredMulti MemErrors
@@ -116,11 +117,13 @@ def test_a_real_overflow_and_a_real_refusal_are_kept_apart(
     account = KernelDrops()
     for _ in range(30):
         sender.send(b"other")
+    await_arrivals()
     account.sample([receiver])
     assert account.filtered + account.dropped == 30  # other programs of this machine may overflow meanwhile
     before = account.dropped
     for _ in range(50):
         sender.send(b"BCCN" + bytes(1000))
+    await_arrivals()
     assert buffer_of(receiver).used > 0
     lost = account.sample([receiver])
     receiver.setblocking(False)

@@ -437,7 +437,7 @@ class FullSometimes:
         self.theirs.setblocking(False)
         self.arrived: list[bytes] = []
 
-    def fileno(self) -> int:
+    def sender(self) -> int:
         return self.ours.fileno()
 
     def destination(self) -> bytes:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from bccnd.net import mmsg
 from bccnd.net.mmsg import BATCH, VECTOR, Arena, ReceiveTable, SendTable
+from tests.net.at_once import await_arrivals
 from tests.packet_client import PATIENCE
 
 LIMIT = 3000  # bytes, of the packets in these tests
@@ -110,6 +111,62 @@ def test_a_read_takes_at_most_a_batch(pair: Pair) -> None:
     batches = [carrier.read(right) for _ in range(4)]
     assert [len(batch) for batch in batches] == [BATCH, BATCH, 5, 0]
     assert [packet for batch in batches for packet in batch] == packets
+
+
+def test_a_read_takes_no_more_than_was_asked_for(pair: Pair) -> None:
+    left, right = pair
+    carrier = Carrier()
+    for packet in numbered(5):
+        left.send(packet)
+    counts = [len(carrier.receive.read(right.fileno(), most)[0]) for most in (1, 3, 64, 64)]
+    assert counts == [1, 3, 1, 0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.sampled_from([0, 1, 7, 8]), min_size=1, max_size=5), max_size=8))
+def test_reads_and_sends_are_those_of_a_new_table(runs: list[list[int]]) -> None:
+    """The tables remember lengths and places, which may be the same next time, some of them or none."""
+    carrier = Carrier([bytes(8)] * 5)
+    left, right = seqpacket_pair()
+    with left, right:
+        for number, sizes in enumerate(runs):
+            starts = carrier.starts[: len(sizes)]
+            ends = [start + size for start, size in zip(starts, sizes, strict=True)]
+            packets = [bytes([number]) * size for size in sizes]
+            for start, end, packet in zip(starts, ends, packets, strict=True):
+                carrier.arena.memory[start:end] = packet
+            carrier.send.point(starts, ends)
+            starts[:] = ends[:] = [0] * len(sizes)  # the lists are the caller's
+            assert carrier.send.send(left.fileno(), len(sizes)) == len(sizes)
+            found, after = carrier.receive.read(right.fileno())
+            assert [
+                carrier.arena.memory[start:end] for start, end in zip(found, after, strict=True)
+            ] == packets
+            found[:] = after[:] = [0] * len(sizes)
+
+
+def test_pointing_to_the_same_places_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    carrier = Carrier([b"first", b"other", b"third"])
+    starts, ends = carrier.starts, carrier.ends
+    carrier.send.point(starts, ends)
+    monkeypatch.setattr(mmsg, "array", None)
+    carrier.send.point([*starts], [*ends])
+    carrier.send.point(starts[:2], ends[:2])
+    for other in (starts[1:], ends[1:]), (starts[:2], [ends[0], ends[1] - 1]):
+        with pytest.raises(TypeError):
+            carrier.send.point(*other)
+
+
+def test_a_failed_pointing_is_not_remembered(pair: Pair) -> None:
+    left, right = pair
+    carrier = Carrier([b"first", b"other"])
+    (first, other), first_end = carrier.starts, carrier.ends[0]
+    carrier.send.point([first], [first_end])
+    with pytest.raises(OverflowError):
+        carrier.send.point([other], [other - 1])
+    carrier.send.point([first], [first_end])
+    assert carrier.send.send(left.fileno(), 1) == 1
+    assert carrier.read(right) == [b"first"]
 
 
 def test_nothing_to_read_is_an_empty_batch(pair: Pair) -> None:
@@ -289,6 +346,7 @@ def test_every_datagram_has_its_sender() -> None:
         for senders in ([one, two, one, three], [three], [two, two, one]):
             for sender in senders:
                 sender.sendto(b"x", receiver.getsockname())
+            await_arrivals()
             starts, _ = table.read(receiver.fileno())
             assert len(starts) == len(senders)
             assert [table.peer(index) for index in range(len(starts))] == [
@@ -301,9 +359,17 @@ def test_datagrams_of_one_sender_are_seen_together() -> None:
     with udp() as receiver, udp() as first, udp() as second:
         for sender in (first, first, second, second, second, first):
             sender.sendto(b"x", receiver.getsockname())
+        await_arrivals()
         table.read(receiver.fileno())
         assert [table.same_name(index, 6 - index) for index in range(6)] == [2, 1, 3, 2, 1, 1]
         assert table.same_name(2, 2) == 2
+        one, two = [(bytes((127, 0, 0, 1)), sender.getsockname()[1]) for sender in (first, second)]
+        assert table.peers(6) == [(one, 2), (two, 3), (one, 1)]
+        for sender in (second, first, first):  # each alone, after one of the other
+            sender.sendto(b"x", receiver.getsockname())
+            await_arrivals()
+            starts, _ = table.read(receiver.fileno())
+            assert table.peers(len(starts)) == [(two if sender is second else one, 1)]
 
 
 def test_a_datagram_without_payload_is_a_packet_of_length_zero() -> None:
@@ -311,6 +377,7 @@ def test_a_datagram_without_payload_is_a_packet_of_length_zero() -> None:
     with udp() as receiver, udp() as sender:
         for payload in (b"", b"x", b""):
             sender.sendto(payload, receiver.getsockname())
+        await_arrivals()
         assert carrier.read(receiver) == [b"", b"x", b""]
         assert carrier.read(receiver) == []
 
@@ -337,6 +404,7 @@ def test_an_overflowing_buffer_loses_only_the_newest() -> None:
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 50_000)
         for packet in packets:
             sender.sendto(packet, receiver.getsockname())
+        await_arrivals()
         arrived: list[bytes] = []
         while batch := carrier.read(receiver):
             arrived += batch

@@ -48,7 +48,17 @@ COMPLAINTS = {
 
 BCCN, BCCND = ["-m", "bccnd.cli"], ["-m", "bccnd.daemon"]
 RECORD, PIPELINE = ["-m", "bccnd.recorder"], ["-m", "bccnd.pipeline.cli"]
-COLLECT = ["-m", "bccnd.pipeline.collect"]
+COLLECT, BACKBONE = ["-m", "bccnd.pipeline.collect"], ["-m", "bccnd.backbone"]
+UPLINK = [
+    "-m",
+    "bccnd.uplink",
+    "--carrier",
+    "fyrehose://127.0.0.1:4900",
+    "--name",
+    "x",
+    "--config",
+    "/dev/null",
+]
 SPOOL = ["-m", "bccnd.pipeline.source.spool"]
 
 # Programs that print something and end. {folder} has a capture.
@@ -63,7 +73,7 @@ PRINTING = {
     "bccn dump -w": [*BCCN, "dump", "-r", "{folder}/capture", "-w", "-"],
     "bccn who": [*BCCN, "who"],
     "bccn who --json": [*BCCN, "who", "--json"],
-    "bccn ping": [*BCCN, "ping", "-c", "1", "here"],
+    "bccn ping": [*BCCN, "ping", "-c", "1", "-W", "30", "here"],
     "bccn status": [*BCCN, "status"],
     "bccn status --json": [*BCCN, "status", "--json"],
     "bccn top": [*BCCN, "top", "--once", "-d", "0.1"],
@@ -76,6 +86,8 @@ PRINTING = {
     "bccnd --version": [*BCCND, "--version"],
     "bccnd-record --check": [*RECORD, "--check", "--output", "{folder}/recorded"],
     "bccnd-record --help": [*RECORD, "--help"],
+    "bccnd-backbone --check": [*BACKBONE, "--check", "--listen", "127.0.0.1:4900", "--config", "/dev/null"],
+    "bccnd-uplink --check": [*UPLINK, "--check"],
     "bccnd-pipeline --help": [*PIPELINE, "--help"],
     "bccnd-collect --help": [*COLLECT, "--help"],
     "spool --help": [*SPOOL, "--help"],
@@ -87,6 +99,8 @@ SILENT = {
     "bccn pub -s": ([*BCCN, "pub", "-s", "a/b"], 0),
     "bccn sub -E": ([*BCCN, "sub", "-E", "a/b"], 0),
     "bccn sub -W": ([*BCCN, "sub", "-W", "0.1", "a/b"], 3),
+    "bccn backbone": ([*BCCN, "backbone", "status", "nowhere"], 2),
+    "bccn links": ([*BCCN, "links"], 6),
     "bccnd --check --quiet": ([*BCCND, "--check", "--quiet"], 0),
     "bccn, wrong usage": ([*BCCN, "pub"], 2),
     "bccnd, wrong usage": ([*BCCND, "--bogus"], 2),

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import bccn
-from bccnd.recorder.feed import PACKET_LIMIT, Block, Feed
+from bccn.transport import PACKET_LIMIT
+from bccnd.recorder.feed import Block, Feed
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient

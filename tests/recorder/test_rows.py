@@ -60,6 +60,11 @@ def test_every_column_has_its_value():
     assert list(row) == SCHEMA.names
 
 
+def test_a_repaired_message_is_recorded_as_one_that_came_in():
+    ((row,),) = items_of([recv(datagram(THEIRS, 7, b"a", b"x"), b"repaired")])
+    assert (row["direction"], row["verdict"], row["seq"]) == ("in", "repaired", 7)
+
+
 def test_without_a_header_all_of_a_datagram_is_payload():
     sound = datagram(THEIRS, 0, b"a", b"x")
     ((noise, plain),) = items_of([recv(b"noise", b"magic"), recv(sound)])

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from bccn.transport import PACKET_LIMIT
 from bccnd.errors import ConfigError, ProtocolError, RefusedError, UnavailableError
-from bccnd.recorder.feed import PACKET_LIMIT, Block
+from bccnd.recorder.feed import Block
 from bccnd.recorder.inbox import BLOCK_BYTES, Closed, Finished, Inbox, Item, Lost, Opened
 from bccnd.recorder.tap import Tap
 from bccnd.wire import sbus
@@ -309,8 +310,11 @@ def test_a_new_connection_asks_for_everything_again(daemon: FakeDaemon, tmp_path
         assert daemon.asked[-1] == b"CMSG tap\0interface"
 
 
-def test_packets_without_a_block_are_counted_and_reading_goes_on(daemon: FakeDaemon, tmp_path: Path):
+def test_packets_without_a_block_are_counted_and_reading_goes_on(
+    daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Of three blocks two wait and one is read into: whenever that is full, its messages are counted and dropped."""
+    monkeypatch.setattr("bccnd.recorder.tap.LAST_SECONDS", PATIENCE)
     inbox = Inbox(3 * BLOCK_BYTES)
     payload = b"x" * 60_000
     pack = sbus.pack([RECV + payload, b"CMSG dropped\x005"])
@@ -319,6 +323,9 @@ def test_packets_without_a_block_are_counted_and_reading_goes_on(daemon: FakeDae
         for _ in range(200):
             daemon.client.send(pack)
         wait_until(lambda: tap.unrecorded >= 600, "messages that are counted")
+        tap.stop()
+        daemon.expect(b"CMSG tap\0off")
+        daemon.client.send(b"CMSG tap\0off")
     kept = lost = 0
     while not isinstance(item := inbox.get(0), Finished):
         if isinstance(item, Block):

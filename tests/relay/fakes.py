@@ -21,7 +21,7 @@ from bccnd.relay.effects import Effects, OfClients, as_bytes
 from bccnd.relay.identity import LocalSource, Peer
 from bccnd.relay.listing import as_json
 from bccnd.relay.moment import Moment
-from bccnd.relay.options import Dedup, Heartbeat, Limits, Options, Queue, Retain
+from bccnd.relay.options import Dedup, Heartbeat, Limits, Options, Queue, Repair, Retain
 from bccnd.relay.outbox import ENTRY_BYTES
 from bccnd.relay.rights import AccessList, unrestricted
 from bccnd.relay.router import Route, Router
@@ -29,6 +29,7 @@ from bccnd.relay.session import Session
 from bccnd.relay.state import Rules, packet_limit
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, Integrity, Message
+from bccnd.wire.repair import CHANNEL
 from bccnd.wire.sbus import Cmsg
 
 BATCH = 64  # packets a read
@@ -42,9 +43,13 @@ INTERFACE = b"eth0"
 
 def options(**values: Any) -> Options:
     """The defaults but for ``values``, each by its name in the settings: ``clients``, or ``queue_packets`` where two
-    tables have one of the name. ``retain``: its patterns. Here the daemon does not beat of itself.
+    tables have one of the name. ``retain``: its patterns. Here the daemon does not beat of itself, nor repair.
     """
-    tables: dict[str, dict[str, Any]] = {"heartbeat": {"seconds": 0}, "dedup": {"replays": "accept"}}
+    tables: dict[str, dict[str, Any]] = {
+        "heartbeat": {"seconds": 0},
+        "dedup": {"replays": "accept"},
+        "repair": {"on": False},
+    }
     for name, value in values.items():
         first, _, rest = name.partition("_")
         if name == "retain":
@@ -57,6 +62,7 @@ def options(**values: Any) -> Options:
 
 
 TABLES: dict[str, Any] = {
+    "repair": Repair,
     "queue": Queue,
     "limits": Limits,
     "retain": Retain,
@@ -228,15 +234,18 @@ class FakeClient:
 class Bus:
     """``now``: monotonic seconds, ``unix_us``: the clock; the test turns both. ``sent``: datagrams to the segment.
 
-    ``addresses``: of this host; ``values``: settings, as ``options`` takes them.
+    ``addresses``: of this host, ``host``: its name; ``values``: settings, as ``options`` takes them.
     """
 
     def __init__(
         self,
         integrity: Integrity | None = None,
         addresses: frozenset[bytes] | None = frozenset([b"10.0.0.1"]),
+        *,
+        host: bytes = HOST,
         **values: Any,
     ) -> None:
+        self.host = host
         self.options = options(**values)
         self.integrity = integrity or Integrity()
         stride = packet_limit(self.options) + 256
@@ -269,9 +278,14 @@ class Bus:
             self.transport,
             Rules(self.options, self.integrity, self.access),
             batch=BATCH,
-            host=HOST,
+            host=self.host,
             version=b"1.2.3",
         )
+
+    @property
+    def messages_sent(self) -> list[bytes]:
+        """The datagrams but for what the daemon says to others about loss."""
+        return [sent for sent in self.sent if CHANNEL not in sent]
 
     @property
     def numbers_sent(self) -> list[int]:
@@ -420,7 +434,7 @@ class Bus:
         assert ledger.bytes + ledger.left + ledger.entries * ENTRY_BYTES == sum(box.held for box in boxes)
         assert ledger.bytes <= ledger.limit
         assert state.router.subscriptions == sum(sum(s.subscriptions.values()) for s in sessions)
-        assert len(state.names) - 1 == len(sessions) == len(state.ports)  # beside its own
+        assert len(state.names) - 2 == len(sessions) == len(state.ports)  # beside its own
         assert state.taps == [session for session in state.sessions.values() if session.tap]
 
     def assert_idle(self) -> None:
@@ -437,7 +451,7 @@ class Bus:
         assert all(index.empty() for index in router._indexes.values())
         assert not router._listening
         assert not any(route.members for route in routes_of(router))
-        assert len(state.names) == 1  # its own
+        assert len(state.names) == 2  # its own
 
     def _lay(self, packets: Sequence[bytes], slots: range) -> tuple[list[int], list[int]]:
         """Put packets into the memory, where what was there before is left behind them."""

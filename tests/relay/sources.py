@@ -4,7 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from bccnd.relay.dedup import JUMP, WINDOW, Source, Sources
+from bccnd.relay.accounts import Source
+from bccnd.relay.dedup import JUMP, WINDOW, Sources
 from bccnd.relay.options import Dedup
 from bccnd.wire.verdict import Verdict
 

@@ -12,10 +12,28 @@ def test_an_allowance_fills_up_to_its_burst() -> None:
     assert [allowance.take(99.0) for _ in range(4)] == [True, True, True, False]
 
 
+def test_an_allowance_says_when_there_is_one_left() -> None:
+    allowance, now = Allowance(100.0, 3.0), 1e6
+    assert allowance.when(now, 3) == now
+    for _ in range(1000):
+        while allowance.take(now):
+            pass
+        assert allowance.when(now, 2) > allowance.when(now, 1) > now
+        now = allowance.when(now, 1)
+        assert allowance.has(now)
+
+
 def test_a_lone_asker_has_its_share_each_second() -> None:
     shares = Shares(10)
     for second in range(3):
         assert sum(shares.take(b"host", b"asker", float(second)) for _ in range(100)) == 10
+
+
+@pytest.mark.parametrize("count", [1, 9, 10, 11, 500])
+def test_whoever_asks_for_too_much_gets_what_is_left(count: int) -> None:
+    shares = Shares(10)
+    assert shares.take_some(b"host", b"asker", 1.0, count) == min(count, 10)
+    assert shares.take_some(b"host", b"asker", 1.0, count) == max(0, min(count, 10 - count))
 
 
 @pytest.mark.parametrize("crowd", [1, 5, 1000])

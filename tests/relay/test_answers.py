@@ -173,7 +173,7 @@ def test_what_was_answered_is_forgotten_soon() -> None:
     bus.sent.clear()
     assert client.ask(b"CMSG listeners\0a t3")[-1] == b"CMSG listeners\x000 asked"
     assert len(bus.sent) == 1
-    answers_ = bus.relay._segment_input._answers
+    answers_ = bus.relay._segment_input._arrivals._answers
     assert (len(answers_.open), len(answers_._asked)) == (1, 1)
 
 

@@ -169,7 +169,7 @@ def test_a_bridged_datagram_goes_everywhere_as_it_is():
     assert bridge.ask(one) == []
     assert plain.heard() == [b"MSG a\0from afar"]
     assert [recv.datagram for recv in full.shown()] == [one]
-    assert bus.sent == [one]
+    assert bus.messages_sent == [one]
     bus.hear(one)
     assert plain.heard() == [], "it comes back from the segment"
 
@@ -219,7 +219,9 @@ def test_bridging_needs_a_right():
         (b"MSG", b"bad-packet packet: begins b'MSG'"),
         (b"SUB", b"bad-packet packet: begins b'SUB'"),
         (b"SUB a*b", b"bad-pattern SUB a*b: '*' must be followed by '/' or the end"),
-        (b"SUB !a", b"bad-pattern SUB !a: "),
+        (b"SUB !", b"bad-pattern SUB !: "),
+        (b"SUB !a", b"refused SUB !a: "),
+        (b"SUB !/cred/0", b"bad-pattern SUB !/cred/0: "),
         (b"SUB " + b"x" * 2000, b"bad-pattern SUB " + b"x" * 76 + b": longer than 1024 bytes"),
         (b"UNSUB b", b"not-subscribed UNSUB b: the client holds no such pattern"),
         (b"RECV local 1 ok\0BCCN1[6]x:1:a|", b"bad-packet packet: RECV is what the daemon sends"),

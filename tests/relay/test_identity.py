@@ -26,7 +26,7 @@ def named(*peers: Peer) -> tuple[Names, list[bytes]]:
 def refusal(names: Names, new: bytes, peer: Peer = PEER, *, granted: bool = False) -> str:
     with pytest.raises(PacketError) as raised:
         names.rename(b"here/prog/123", new, peer, granted, 1)
-    assert names.get(b"here/prog/123") is HOLDERS[0], "the old name is kept"
+    assert names.holders.get(b"here/prog/123") is HOLDERS[0], "the old name is kept"
     return raised.value.code
 
 
@@ -128,7 +128,7 @@ def test_no_two_clients_have_one_name(script: list[Peer | int]):
             holder = LocalSource()
             name = names.assign(step, holder)
             assert name not in held
-            assert names.get(name) is holder
+            assert names.holders.get(name) is holder
             held.append(name)
         elif held:
             names.release(held.pop(step % len(held)), 1)
@@ -176,9 +176,9 @@ def test_a_name_that_another_user_stands_below_is_not_given():
 def test_client_may_extend_its_own_name(new: bytes):
     names = named(PEER)[0]
     names.rename(b"here/prog/123", new, PEER, granted=False, next_seq=1)
-    assert names.get(new) is HOLDERS[0]
+    assert names.holders.get(new) is HOLDERS[0]
     assert len(names) == 1
-    assert new == b"here/prog/123" or names.get(b"here/prog/123") is None
+    assert new == b"here/prog/123" or names.holders.get(b"here/prog/123") is None
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_other_names_need_a_right(new: bytes):
     names = named(PEER)[0]
     assert refusal(names, new) == "refused"
     names.rename(b"here/prog/123", new, PEER, granted=True, next_seq=1)
-    assert names.get(new) is HOLDERS[0]
+    assert names.holders.get(new) is HOLDERS[0]
 
 
 @pytest.mark.parametrize(
@@ -236,14 +236,14 @@ def test_a_name_in_use_is_refused_to_everybody():
     assert refusal(names, b"here/prog/5", granted=True) == "name-taken"
     names.release(b"here/prog/5", 1)
     names.rename(b"here/prog/123", b"here/prog/5", PEER, granted=True, next_seq=1)
-    assert names.get(b"here/prog/5") is HOLDERS[0]
+    assert names.holders.get(b"here/prog/5") is HOLDERS[0]
 
 
 def test_a_name_that_was_given_up_is_free():
     names = named(PEER)[0]
     names.rename(b"here/prog/123", b"here/prog/123/x", PEER, granted=False, next_seq=1)
     assert names.assign(PEER, HOLDERS[1]) == b"here/prog/123"
-    assert [names.get(b"here/prog/123/x"), names.get(b"here/prog/123")] == HOLDERS[:2]
+    assert [names.holders.get(b"here/prog/123/x"), names.holders.get(b"here/prog/123")] == HOLDERS[:2]
 
 
 def test_a_peer_without_a_pid_cannot_name_itself():

@@ -173,7 +173,7 @@ def test_no_client_hears_the_replies_to_another_user(script: list[tuple[int, int
             names.rename(name, new, peer, granted=False, next_seq=1)
         except PacketError:
             new = name
-        names.get(new).name = new
+        names.holders.get(new).name = new
         held[new] = uid
         for target, owner in held.items():
             for suffix in (b"", b"/*"):

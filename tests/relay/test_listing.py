@@ -73,6 +73,10 @@ def test_a_source_row(bus: Bus):
                 "last": 3,
                 "received": 6,
                 "lost": 2,
+                "repaired": 0,
+                "gone": 0,
+                "given_up": 0,
+                "held": 0,
                 "duplicates": 1,
                 "late": 1,
                 "restarts": 1,
@@ -80,11 +84,29 @@ def test_a_source_row(bus: Bus):
                 "silent": 1.5,
                 "state": None,
                 "version": None,
+                "repair": None,
                 "heartbeat": None,
             }
         ],
         "next": None,
     }
+
+
+def test_a_source_row_says_what_was_repaired_and_what_waits():
+    bus = Bus(repair_on=True)
+    bus.connect(b"SUB a")
+    daemon, program = b"b/bccnd/1", b"b/prog/2"
+    bus.hear(datagram(daemon, 1, b"heartbeat/" + daemon, b"bccnd/0.1.0 repair=4096"))
+    bus.hear(*[datagram(program, number, b"a") for number in (1, 4)])
+    bus.tick(0.02)  # it asks
+    bus.hear(datagram(program, 2, b"a"))
+    rows = {row["src"]: row for row in value_of(bus.connect().ask(b"CMSG sources"), b"sources")["sources"]}
+    assert (rows["b/bccnd/1"]["version"], rows["b/bccnd/1"]["repair"]) == ("0.1.0", 4096)
+    told = ("lost", "repaired", "gone", "given_up", "held", "repair")
+    assert [rows["b/prog/2"][key] for key in told] == [1, 1, 0, 0, 1, None]
+    bus.hear(datagram(b"b/bccnd/1/repair", 1, b"!bccnd/repair", b"gone\nb/prog/2 3 0"))
+    rows = {row["src"]: row for row in value_of(bus.connect().ask(b"CMSG sources"), b"sources")["sources"]}
+    assert [rows["b/prog/2"][key] for key in told] == [1, 1, 1, 0, 0, None]
 
 
 def pages(client: FakeClient, key: bytes) -> list[list[dict[str, Any]]]:

@@ -64,8 +64,8 @@ def test_name_and_numbers_stay_over_a_replacement() -> None:
     restore(successor.relay, state, {})
     own = successor.relay.state.own
     assert (own.name, own.seq, own.first_seq) == (b"here/bccnd/77", CLOCK + 1, CLOCK)
-    assert successor.relay.state.names.get(b"here/bccnd/77") is own
-    assert successor.relay.state.names.get(b"here/bccnd/0") is None
+    assert successor.relay.state.names.holders.get(b"here/bccnd/77") is own
+    assert successor.relay.state.names.holders.get(b"here/bccnd/0") is None
 
 
 def test_predecessor_without_a_source_leaves_the_name() -> None:
@@ -74,7 +74,7 @@ def test_predecessor_without_a_source_leaves_the_name() -> None:
     successor = Bus()
     successor.begin()
     restore(successor.relay, state, {})
-    assert successor.relay.state.names.get(b"here/bccnd/0") is successor.relay.state.own
+    assert successor.relay.state.names.holders.get(b"here/bccnd/0") is successor.relay.state.own
     assert successor.relay.state.own.seq == CLOCK
 
 
@@ -98,3 +98,18 @@ def test_a_tap_in_lines_shows_nothing_that_a_terminal_obeys(form: bytes):
     assert sound.startswith(b"RECV local ")
     assert sound.endswith(b":a|\\x1b[2J\n")
     assert broken.endswith(b" \\x1b]0;x\\x07\n")
+
+
+@pytest.mark.parametrize("tapping", [b"on", b"interface"])
+def test_a_repaired_message_is_ok_to_clients_alone(tapping: bytes) -> None:
+    """A reply that was repaired is a reply: clients take a message for one by the verdict ``ok``."""
+    bus = Bus(repair_on=True)
+    full = bus.connect(b"CMSG format\0full", b"SUB a")
+    tap = bus.connect(b"CMSG tap\0" + tapping, privileged=True)
+    bus.hear(datagram(b"b/bccnd/1/repair", 1, b"!bccnd/repair", b"last\nb/prog/2 1-1"))
+    bus.hear(*(datagram(b"b/prog/2", number, b"a", b"x") for number in (1, 3)))
+    bus.tick(0.02)  # it asks
+    bus.hear(datagram(b"b/prog/2", 2, b"a", b"x"))
+    assert [each.verdict for each in full.shown()] == [b"ok"] * 3
+    seen = [each.verdict for each in tap.shown() if b":a|x" in each.datagram]
+    assert seen == [b"ok", b"repaired", b"ok"]

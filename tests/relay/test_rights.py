@@ -289,7 +289,7 @@ def test_bridge_keeps_to_channels_it_may_publish_on():
     assert listener.heard() == [b"MSG b\0x"], "it left no trace that would make it a duplicate"
     assert bridge.ask(datagram(b"far", 3, b"a", b"y")) == []
     assert listener.heard() == [b"MSG a\0y"]
-    assert len(bus.sent) == 1
+    assert len(bus.messages_sent) == 1
 
 
 def test_a_refused_typed_subscription_is_answered_in_a_line():

@@ -11,12 +11,13 @@ from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
 from bccnd.relay.router import GENERATIONS, INNER_STARS_LIMIT
 from bccnd.relay.session import Format, Session
-from bccnd.wire.bccn1 import matches_target
+from bccnd.wire.bccn1 import matches_target, split_target
+from bccnd.wire.repair import CHANNEL
 from tests.relay.fakes import routes_of
 from tests.relay.host import Host
 
 CHANNELS = [b"a", b"b", b"a/b", b"a/c", b"a/b/c", b"a.b", b"a.b.c", b"local/x", b"locals", b"!", b"!here"]
-CHANNELS += [b"!here/prog/1", b"!here/prog/1/*", b"!here/prog", b"!elsewhere"]
+CHANNELS += [b"!here/prog/1", b"!here/prog/1/*", b"!here/prog", b"!elsewhere", b"!elsewhere/1", CHANNEL]
 PATTERNS = [
     b"",
     b">",
@@ -32,17 +33,38 @@ PATTERNS = [
     b"a.",
     b"a*",
     b"local/>",
+    b"!>",
+    b"!elsewhere",
+    b"!elsewhere/>",
 ]
 
 
-def should_get(session: Session, channel: bytes) -> bool:
+def is_answered_here(target: bytes, sessions: list[Session]) -> bool:
+    """Whether it is a name of this host, or of one program that listens here."""
+    exact, value = split_target(target)
+    listening = [session.name for session in sessions if session.listening]
+    return value.split(b"/")[0] == b"here" or (exact and value in listening)
+
+
+def should_get(session: Session, channel: bytes, sessions: list[Session]) -> bool:
     """The rules, one after the other."""
     if session.tap:
         return False
     if channel == b"!":
         return session.listening
     if channel.startswith(b"!"):
-        return session.listening and matches_target(channel[1:], session.name)
+        target = channel[1:]
+        return session.listening and (
+            matches_target(target, session.name)
+            or (
+                channel != CHANNEL
+                and not is_answered_here(target, sessions)
+                and any(
+                    pattern.startswith(b"!") and patterns.matches(pattern[1:], separator, target)
+                    for separator, pattern in session.subscriptions
+                )
+            )
+        )
     return any(patterns.matches(pattern, separator, channel) for separator, pattern in session.subscriptions)
 
 
@@ -104,7 +126,7 @@ class Routes(RuleBasedStateMachine):
     @rule(channel=a_channel)
     def look(self, channel: bytes):
         ordered = sorted(self.sessions, key=lambda session: session.number)
-        expected = [session for session in ordered if should_get(session, channel)]
+        expected = [session for session in ordered if should_get(session, channel, ordered)]
         assert self.host.members(channel) == expected
         route = self.router.route(channel)
         assert route.full == [session for session in expected if session.format is Format.FULL]
@@ -137,7 +159,8 @@ class Routes(RuleBasedStateMachine):
         assert router.subscriptions == len(self.host.names) == 0
         assert not router._listening
         assert not any(route.members for route in routes_of(router))
-        assert all(index.empty() for index in [*router._indexes.values(), *router._notices.values()])
+        for indexes in (router._indexes, router._notices, router._directed):
+            assert all(index.empty() for index in indexes.values())
         assert {(session.footprint, session.inner_stars) for session in self.sessions} == {(0, 0)}
 
 
@@ -333,3 +356,74 @@ def test_the_footprint_is_that_of_all_patterns():
     for pattern in (b"a/b", b"a/*/c", b"a/*"):
         host.router.unsubscribe(session, pattern)
     assert session.footprint == patterns.pattern_cost(b"a/b")  # held twice
+
+
+# What is directed to others
+
+
+def test_a_bridge_gets_what_is_directed_elsewhere():
+    host = Host()
+    bridge, other = host.session(b"!>"), host.session(b"!there/>")
+    for channel in (b"!there/prog/7", b"!there/prog", b"!there/prog/7/*"):
+        assert host.members(channel) == [bridge, other]
+    assert host.members(b"!there") == [bridge]
+    assert host.members(b"!") == [bridge, other], "as all who listen"
+    for channel in (b"!here/prog/99", b"!here/prog", b"!here", b"!here/bccnd", b"!here/bccnd/0"):
+        assert bridge not in host.members(channel) or bridge.name.startswith(channel[1:])
+    assert host.members(CHANNEL) == []
+    assert host.members(b"there/prog/7") == []
+
+
+def test_a_name_that_listens_here_is_answered_here():
+    host = Host()
+    bridge, named = host.session(b"!>"), host.session()
+    assert host.members(b"!plant/pump/7") == [bridge]
+    host.names.rename(named.name, b"plant/pump/7", named.peer, True, 0)
+    host.router.renamed(named, named.name, b"plant/pump/7")
+    named.name = b"plant/pump/7"
+    assert host.members(b"!plant/pump/7") == [bridge], "it does not listen"
+    host.router.listen(named)
+    assert host.members(b"!plant/pump/7") == [named]
+    assert host.members(b"!plant/pump") == [bridge, named], "others may bear such names elsewhere"
+    host.router.leave(named)
+    assert host.members(b"!plant/pump/7") == [bridge]
+
+
+def test_directed_routes_follow_the_patterns_of_bridges():
+    host = Host()
+    bridge, other = host.session(b"a"), host.session(b"b")
+    channels = [b"!there/prog/7", b"!there/x", b"!far/prog/1"]
+    for pattern, matched in ((b"!there/>", 2), (b"!*/prog/*", 2), (b"!there/x", 1), (b"!>", 3)):
+        assert [host.members(channel) for channel in channels] == [[], [], []]
+        host.router.subscribe(bridge, pattern)
+        assert sum(host.members(channel) == [bridge] for channel in channels) == matched
+        host.router.unsubscribe(bridge, pattern)
+    assert host.members(channels[0]) == []
+    host.router.subscribe(other, b"!>")
+    host.router.leave(other)
+    assert host.members(channels[0]) == []
+
+
+@pytest.mark.parametrize("separator", [b"/", b"."])
+def test_targets_are_matched_by_tokens(separator: bytes):
+    host = Host()
+    bridge = host.session()
+    bridge.separator = separator
+    host.router.subscribe(bridge, b"!there.lan" + separator + b">")
+    assert (host.members(b"!there.lan/prog/1") == [bridge]) is (separator == b"/")
+    assert (host.members(b"!there.lan.x") == [bridge]) is (separator == b".")
+
+
+def test_a_change_of_plain_patterns_leaves_directed_routes():
+    host = Host()
+    host.session(b"!>")
+    route = host.router.route(b"!there/prog/7")
+    host.session(b"x*").served_at = 0
+    assert host.router.route(b"!there/prog/7") is route
+
+
+@pytest.mark.parametrize("pattern", [b"!", b"!/cred/0", b"!?", b"!?/a", b"!!a", b"!a*b", b"!a b"])
+def test_what_nobody_can_be_called_is_no_pattern(pattern: bytes):
+    host = Host()
+    with pytest.raises(PacketError, match="bad-pattern"):
+        host.router.subscribe(host.session(), pattern)

@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 
 from bccnd.relay import router as routing
-from bccnd.relay.router import CHANGES_LIMIT, DEPARTED_LIMIT, Route
+from bccnd.relay.changes import CHANGES_LIMIT
+from bccnd.relay.router import DEPARTED_LIMIT, Route
 from bccnd.relay.session import Session
 from tests.relay.counting import calls_of, steps
 from tests.relay.fakes import Bus, FakeClient

@@ -56,5 +56,6 @@ def test_a_new_relay_knows_itself_alone():
     assert not (state.taps)
     assert not (state.rejected)
     assert not (state.refusals.counts)
-    assert state.names.get(state.own.name) is state.own
-    assert len(state.names) == 1
+    assert state.names.holders.get(state.own.name) is state.own
+    assert state.names.holders.get(state.repair_source.name) is state.repair_source
+    assert len(state.names) == 2

@@ -205,7 +205,11 @@ def test_ten_replacements_under_load(tmp_path: Path, loopback_port: int) -> None
     keys.touch(0o600)
     keys.write_bytes(KEY)
     flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
-    with ReplaceableDaemon(tmp_path, *flags, "--key-file", str(keys)) as daemon, ExitStack() as stack:
+    counted = {"BCCND_REPAIR__ON": "false"}  # each datagram is
+    with (
+        ReplaceableDaemon(tmp_path, *flags, "--key-file", str(keys), environ=counted) as daemon,
+        ExitStack() as stack,
+    ):
         clients = Clients(daemon, stack)
         assert clients.asking.status()["clients"] == 20
         neighbour = stack.enter_context(plain_socket(loopback_port))

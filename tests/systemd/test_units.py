@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from bccnd.backbone.settings import load as load_backbone
 from bccnd.pipeline import collect
 from bccnd.pipeline.cli import arguments
 from bccnd.process.configuration import load
 from bccnd.recorder.settings import load as load_recorder
+from bccnd.uplink.settings import load as load_uplink
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "systemd"
@@ -35,8 +37,8 @@ def settings_of(unit: Path) -> dict[str, list[str]]:
 
 def test_the_units_are_all_there() -> None:
     assert [unit.name for unit in UNITS] == [
-        "bccnd-collect@.service", "bccnd-collect@.timer", "bccnd-pipeline.service", "bccnd-pipeline.timer",
-        "bccnd-record.service", "bccnd.service", "bccnd.socket",
+        "bccnd-backbone.service", "bccnd-collect@.service", "bccnd-collect@.timer", "bccnd-pipeline.service",
+        "bccnd-pipeline.timer", "bccnd-record.service", "bccnd-uplink.service", "bccnd.service", "bccnd.socket",
     ]  # fmt: skip
 
 
@@ -44,7 +46,9 @@ def test_systemd_verifies_the_units(tmp_path: Path) -> None:
     """With another program's path, as ours need not be installed where the tests run."""
     for unit in UNITS:
         text = re.sub(
-            r"/usr/bin/bccnd(-record|-pipeline|-collect)?\b", shutil.which("true") or "", unit.read_text()
+            r"/usr/bin/bccnd(-record|-pipeline|-collect|-backbone|-uplink)?\b",
+            shutil.which("true") or "",
+            unit.read_text(),
         )
         (tmp_path / unit.name).write_text(re.sub("^Documentation=.*\n", "", text, flags=re.MULTILINE))
     done = subprocess.run(
@@ -88,6 +92,29 @@ def test_the_recorder_unit_fits_the_socket_and_its_folder() -> None:
     settings = load_recorder(argv, {}, "").settings
     assert settings.socket == load(["--config", "/dev/null"], {}).settings.socket
     assert settings.output == Path("/var/lib") / unit["StateDirectory"][0]
+
+
+@pytest.mark.parametrize("key", ["ExecStart", "ExecReload"])
+def test_the_backbone_unit_uses_its_flags_and_folder(key: str) -> None:
+    unit = settings_of(FOLDER / "bccnd-backbone.service")
+    program, *argv = unit[key][0].replace("%S", "/var/lib").split()
+    assert program == "/usr/bin/bccnd-backbone"
+    invocation = load_backbone([*argv, "--config", "/dev/null"], {})
+    assert invocation.settings.endpoint == ("0.0.0.0", 4900)  # noqa: S104 - behind its unit
+    assert invocation.settings.state == Path("/var/lib", unit["StateDirectory"][0], "sequence")
+    assert invocation.check_only == (key == "ExecReload")
+
+
+@pytest.mark.parametrize("key", ["ExecStart", "ExecReload"])
+def test_the_uplink_unit_uses_its_flags_and_folder(key: str) -> None:
+    unit = settings_of(FOLDER / "bccnd-uplink.service")
+    program, *argv = unit[key][0].replace("%S", "/var/lib").split()
+    assert program == "/usr/bin/bccnd-uplink"
+    sample = str(ROOT / "etc" / "uplink.toml")
+    invocation = load_uplink([sample if word == "/etc/bccnd/uplink.toml" else word for word in argv], {})
+    assert invocation.file == sample
+    assert invocation.settings.journal == Path("/var/lib", unit["StateDirectory"][0], "journal")
+    assert invocation.check_only == (key == "ExecReload")
 
 
 def test_the_pipeline_unit_uses_what_the_collecting_one_fetches() -> None:

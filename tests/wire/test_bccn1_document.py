@@ -16,6 +16,7 @@ from bccnd.wire.bccn1 import Integrity, Message, matches_target, mode_of, valid_
 from bccnd.wire.verdict import DROPPED
 from tests.documents import DOCUMENTS, ROOT, blocks, coded, rows, section
 from tests.golden import entries
+from tests.wire.abnf import expression, grammar, names_in
 
 DOCUMENT = "bccnd/wire/BCCN1.md"
 TEXT = DOCUMENTS[DOCUMENT]
@@ -35,46 +36,8 @@ def test_section_is_there(title: str) -> None:
 
 # --- the grammar ---
 
-ALWAYS = {"DIGIT": "[0-9]", "ALPHA": "[A-Za-z]", "OCTET": r"[\x00-\xff]"}
-ELEMENT = re.compile(
-    r"""\s*(?P<count>\d*\*\d*|\d+)?
-    (?: (?:%s)?"(?P<text>[^"]*)" | %x(?P<first>\w\w)(?:-(?P<last>\w\w))?
-      | (?P<rule>[A-Za-z][\w-]*) | (?P<mark>[/\[\]()]) )""",
-    re.VERBOSE,
-)
-MARKS = {"[": "(?:", "]": ")?", "(": "(?:", ")": ")", "/": "|"}
-
-
-def grammar() -> dict[str, str]:
-    text = "".join(block.code for block in BLOCKS if block.language == "abnf")
-    return dict(re.findall(r"^([\w-]+) += (.*)$", text, re.MULTILINE))
-
-
-RULES = grammar()
-
-
-def expression(rule: str) -> str:
-    """A rule of the grammar as a regular expression."""
-    if rule in ALWAYS:
-        return ALWAYS[rule]
-    found = "".join(map(translated, ELEMENT.finditer(RULES[rule])))
-    return f"(?:{found})"
-
-
-def translated(element: re.Match[str]) -> str:
-    if element["mark"]:
-        return MARKS[element["mark"]]
-    if element["text"] is not None:
-        found = re.escape(element["text"])
-    elif element["first"]:
-        found = rf"[\x{element['first']}-\x{element['last'] or element['first']}]"
-    else:
-        found = expression(element["rule"])
-    least, star, most = (element["count"] or "1").partition("*")
-    return f"(?:{found}){{{least or 0},{most}}}" if star else f"(?:{found}){{{least}}}"
-
-
-GRAMMAR = re.compile(expression("datagram").encode("latin-1"), re.DOTALL)
+RULES = grammar(BLOCKS)
+GRAMMAR = re.compile(expression(RULES, "datagram").encode("latin-1"), re.DOTALL)
 
 
 def follows_the_grammar(datagram: bytes) -> bool:
@@ -84,8 +47,7 @@ def follows_the_grammar(datagram: bytes) -> bool:
 
 
 def test_every_rule_of_the_grammar_is_used() -> None:
-    used = set(re.findall(r"[a-z][\w-]+", re.sub(r'"[^"]*"', "", " ".join(RULES.values()))))
-    assert used - {"s", "x"} >= set(RULES) - {"datagram"}
+    assert names_in(RULES) >= set(RULES) - {"datagram"}
     assert "BCCN1" not in " ".join(RULES.values())
 
 
@@ -117,7 +79,7 @@ def test_grammar_refuses_what_is_malformed() -> None:
 
 
 def test_names_have_the_bytes_of_the_grammar() -> None:
-    name_byte = re.compile(expression("name-byte").encode("latin-1"), re.DOTALL)
+    name_byte = re.compile(expression(RULES, "name-byte").encode("latin-1"), re.DOTALL)
     for byte in range(256):
         one = bytes([byte])
         assert valid_src(one) == bool(name_byte.fullmatch(one)), one

@@ -18,4 +18,4 @@ def test_no_attack_is_harmless_and_none_is_delivered() -> None:
     assert {"hmac", "unauthenticated", "conflict"} == ATTACKS
     assert {"own", "duplicate", "late"} == HARMLESS - {v for v in Verdict if v.delivered}
     assert not ATTACKS & HARMLESS
-    assert set(DROPPED) | {"ok", "new", "restarted", "retained"} == set(Verdict)
+    assert set(DROPPED) | {"ok", "new", "restarted", "repaired", "retained"} == set(Verdict)

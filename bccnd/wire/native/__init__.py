@@ -1,4 +1,4 @@
-"""The functions of ``bccnd.wire.batch`` and ``columns``, compiled where the extension (Rust, beside this) was built.
+"""What is hot of ``batch``, ``columns`` and ``fyrehose``, compiled where the extension (Rust, beside this) was built.
 
 Without it, or with ``BCCN_PURE`` in the environment, they are the ones in Python: slower, never different.
 """
@@ -9,18 +9,19 @@ from bccnd.wire import columns as plain
 from bccnd.wire.bccn1 import Integrity, Level
 from bccnd.wire.sbus import Memory
 
-__all__ = ["COMPILED", "alike", "codec_of", "columns", "unpack"]
+__all__ = ["COMPILED", "alike", "codec_of", "columns", "number", "unpack"]
 
 try:
     if PURE:
         raise ImportError
     from bccnd.wire.native import _native
-    from bccnd.wire.native._native import alike, unpack
+    from bccnd.wire.native._native import alike, number, unpack
     from bccnd.wire.native._native import columns as compiled_columns
 
     COMPILED = True
 except ImportError:
     from bccnd.wire.batch import alike, unpack
+    from bccnd.wire.fyrehose import number
 
     COMPILED = False
 

@@ -23,6 +23,8 @@ static const struct {
     { "churn", churn },
     { "datagrams-send", datagrams_send },
     { "datagrams-receive", datagrams_receive },
+    { "fyrehose-publish", fyrehose_publish },
+    { "fyrehose-subscribe", fyrehose_subscribe },
 };
 
 const struct protocol *protocol_of_words(void)

@@ -11,5 +11,7 @@ void echo(void);
 void churn(void);
 void datagrams_send(void);
 void datagrams_receive(void);
+void fyrehose_publish(void);
+void fyrehose_subscribe(void);
 
 #endif

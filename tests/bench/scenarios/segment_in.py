@@ -14,7 +14,7 @@ from statistics import median
 
 from tests.bench.charts import Bars
 from tests.bench.loads import PAYLOAD
-from tests.bench.machine import udp_drops
+from tests.bench.machine import cpu_seconds, udp_drops
 from tests.bench.peers import bccnd
 from tests.bench.programs import LoadProcess, MeasurementError, Tally, words
 from tests.bench.results import Figure, Report, Series
@@ -40,12 +40,15 @@ SOURCES = 100  # in turn, so that no two datagrams in a row have anything in com
 
 @dataclass(frozen=True)
 class Intake:
-    """`rate`: datagrams a second that were taken and given out; `sent`: a second, by the sender."""
+    """`rate`: datagrams a second that were taken and given out; `sent`: a second, by the sender; `each`: seconds of
+    processor time for one, in the daemon.
+    """
 
     rate: float
     sent: float
     dropped_by_kernel: int
     dropped_by_queue: int
+    each: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Place:
     far: Host
     datagrams: Path
     channel: str = CHANNEL
+    said: int = 0  # datagrams that are for the daemon alone
 
     def send(self, rate: int) -> Tally:
         command = words(
@@ -170,6 +174,7 @@ def through_daemon(
             segment=BROADCAST,
             port=PORT,
             tree=place.bench.tree,
+            settings=place.bench.settings,
         )
         relay = running.enter_context(start(folder))
         channel = place.channel if wanted else UNWANTED
@@ -183,12 +188,14 @@ def through_daemon(
         )
         receiving = running.enter_context(LoadProcess([load, *taking]))
         receiving.await_ready()
+        used = cpu_seconds(relay.pid)
         sent, taken = place.send(rate), receiving.tally()
+        used = cpu_seconds(relay.pid) - used
         drops = udp_drops(relay.pid, PORT)
         unwanted = int(relay.status()["counters"]["unwanted"])
     each = taken.count / subscribers if wanted else unwanted
-    _account_for(sent, round(each + taken.dropped / subscribers), drops)
-    return Intake(each / (taken.last - sent.first), _rate(sent), drops, taken.dropped)
+    _account_for(sent, place.said + round(each + taken.dropped / subscribers), drops)
+    return Intake(each / (taken.last - sent.first), _rate(sent), drops, taken.dropped, used / max(each, 1))
 
 
 def _rate(sent: Tally) -> float:

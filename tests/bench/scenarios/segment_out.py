@@ -67,6 +67,7 @@ def through_daemon(bench: Bench, near: Host, far: Host, packed: bool, count: int
             segment=BROADCAST,
             port=PORT,
             tree=bench.tree,
+            settings=bench.settings,
         )
         relay = running.enter_context(start(folder))
         receiving = running.enter_context(_receiver(bench, far))

@@ -8,6 +8,7 @@
 
 mod bccn1;
 mod columns;
+mod fyrehose;
 mod memory;
 mod sbus;
 
@@ -202,6 +203,16 @@ fn alike(
     })
 }
 
+/// `fyrehose.number`.
+#[pyfunction]
+fn number(memory: PyBuffer<u8>, starts: Vec<usize>, ends: Vec<usize>, seq: u64) -> PyResult<usize> {
+    with_bytes(&memory, |bytes| {
+        check_spans(&starts, &ends, bytes.len())?;
+        let spans = starts.iter().zip(&ends).zip(seq..);
+        Ok(spans.take_while(|((start, end), seq)| fyrehose::number(&mut bytes[**start..**end], *seq)).count())
+    })
+}
+
 /// `columns.columns`, as a plain tuple.
 #[pyfunction]
 #[pyo3(name = "columns")]
@@ -252,6 +263,7 @@ fn columns_of<'py>(
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Codec>()?;
     module.add_function(wrap_pyfunction!(columns_of, module)?)?;
+    module.add_function(wrap_pyfunction!(number, module)?)?;
     module.add_function(wrap_pyfunction!(unpack, module)?)?;
     module.add_function(wrap_pyfunction!(alike, module)?)
 }

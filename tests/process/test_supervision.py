@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bccnd.daemon import supervision
-from bccnd.daemon.supervision import Supervision
+from bccnd.process import supervision
+from bccnd.process.supervision import Supervision
 from tests.packet_client import PATIENCE
 
 INTERVAL = 0.1  # seconds
@@ -53,12 +53,11 @@ async def test_ready_comes_when_it_serves_and_not_from_a_successor(manager: Mana
     successor = Supervision(asyncio.get_running_loop(), WATCHDOG)
     successor.serving("3 clients", succeeded=True)
     await asyncio.sleep(0)
-    assert manager.heard() == []
     successor.ticked("3 clients")
-    assert manager.heard() == ["STATUS=3 clients"]
     heard: list[str] = []
     await until(lambda: heard.extend(manager.heard()) or "WATCHDOG=1" in heard)
     successor.close()
+    assert [line for line in heard if line != "WATCHDOG=1"] == ["STATUS=3 clients"]
 
 
 async def test_the_status_is_sent_when_it_changes(manager: Manager) -> None:

@@ -1,0 +1,291 @@
+"""Every decision of the backbone; no socket, no clock, no log (``bccnd/wire/FYREHOSE.md``, "The backbone").
+
+    packets of a batch --> receive --> what is delivered to all subscribers, and what is replied to one
+
+Rules
+- Nothing is answered that is not sound, and nothing is sent to an address that did not send something itself, but
+  where ``Rules.redirect`` allows it.
+- What is dropped is counted by its reason (DROPPED), and nobody is told.
+- Time enters as monotonic seconds and never goes back.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network
+from typing import Any
+
+from bccnd.backbone.leases import Leases, Places
+from bccnd.backbone.numbers import Numbers
+from bccnd.errors import FyrehoseError
+from bccnd.wire.fyrehose import (
+    NOJOURNAL,
+    NOSUBSCRIBE,
+    PUSH,
+    Ack,
+    Address,
+    Forward,
+    Keepalive,
+    Request,
+    check_length,
+    parse,
+    proves,
+)
+from bccnd.wire.native import number
+
+# Why a packet, or a part of what it asks for, is dropped. What the word says completes "packets ...".
+DROPPED = {
+    "kind": "of no kind that there is",
+    "size": "of a size that their kind does not have",
+    "length": "with a wrong LENGTH",
+    "range": "that ask for a range that ends before it begins",
+    "unexpected": "that only a backbone or another client sends",
+    "source": "from port 0, where nobody can be reached",
+    "right": "from a network without the right to it",
+    "stranger": "of who has not sent a KEEPALIVE lately",
+    "token": "with a TOKEN that proves no key",
+    "redirect": "that name an address which is not their sender's",
+    "place": "of subscribers for whom there is no place",
+    "number": "to be delivered, when there was no sequence number",
+    "hurry": "that ask more often than an address may",
+    "nobody": "that ask for messages when nobody else keeps any",
+}
+
+# Addresses whose requests of one second are counted, some 100 bytes each. After these only who has a place may ask in
+# that second, and places are bounded, too: so forged addresses keep nobody from asking who has sent a KEEPALIVE.
+ASKERS_LIMIT = 4096
+
+
+class Networks:
+    """The IPv4 networks that have a right. ``addr in networks`` takes 4 bytes."""
+
+    def __init__(self, networks: Iterable[IPv4Network]) -> None:
+        self._pairs = [(int(each.netmask), int(each.network_address)) for each in networks]
+        self._all = (0, 0) in self._pairs
+
+    def __contains__(self, addr: bytes) -> bool:
+        if self._all:
+            return True
+        value = int.from_bytes(addr, "big")
+        return any(value & mask == network for mask, network in self._pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Who may do what, and how much of it.
+
+    ``publish``, ``subscribe``, ``request``: the networks that may; ``redirect``: those that may name another address
+    than their own; ``strangers``: whether a PUSH or REQUEST is taken from who has sent no KEEPALIVE; ``keys``: a
+    TOKEN must prove one of them, if there are any; ``range``: the numbers of one FORWARD; ``requests``: those of one
+    address in a second.
+    """
+
+    publish: Networks
+    subscribe: Networks
+    request: Networks
+    redirect: Networks
+    places: Places
+    range: int
+    requests: int
+    strangers: bool = True
+    keys: tuple[bytes, ...] = ()
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has happened since the start."""
+
+    pushed: int = 0
+    keepalives: int = 0
+    requests: int = 0
+    forwarded: int = 0
+    dropped: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(DROPPED, 0)))
+
+
+@dataclass(slots=True)
+class Work:
+    """What a batch comes to. ``starts``, ``ends``: the DELIVERs, where they lie in the memory, in the order of their
+    numbers; ``replies``: packets, each with where it goes.
+    """
+
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    replies: list[tuple[bytes, Address]] = field(default_factory=list)
+
+
+class Backbone:
+    """``chance(n)``: a random number from 0 to n - 1."""
+
+    def __init__(self, rules: Rules, numbers: Numbers, chance: Callable[[int], int]) -> None:
+        self.numbers = numbers
+        self.subscribers = Leases(rules.places)
+        # Who sent a KEEPALIVE and is no subscriber there: with NOSUBSCRIBE, for another address, without the right.
+        self.others = Leases(rules.places)
+        self.counts = Counts()
+        self._chance = chance
+        self._asked: Counter[bytes] = Counter()
+        self._asked_since = float("-inf")
+        self.rules = rules
+
+    def reconfigure(self, rules: Rules) -> None:
+        """From now on other rules hold. Who has a place keeps it while it lasts."""
+        self.rules = rules
+        self.subscribers.places = self.others.places = rules.places
+
+    def expire(self, now: float) -> None:
+        """Take the places that have run out. Every call of ``receive`` does that, too."""
+        self.subscribers.expire(now)
+        self.others.expire(now)
+
+    def receive(
+        self,
+        memory: memoryview,
+        starts: Sequence[int],
+        ends: Sequence[int],
+        senders: Iterable[tuple[Address, int]],
+        now: float,
+    ) -> Work:
+        """Judge the packets at these spans of ``memory``. ``senders``: where they came from, and how many did so one
+        after the other.
+
+        A PUSH that is taken becomes its DELIVER where it lies.
+        """
+        self.expire(now)
+        work, at = Work(), 0
+        for source, count in senders:
+            stop = at + count
+            if not source[1]:
+                self.counts.dropped["source"] += count
+                at = stop
+            while at < stop:
+                start, end = starts[at], ends[at]
+                if start < end and memory[start] == PUSH:
+                    at += self._push(memory, starts[at:stop], ends[at:stop], source, work)
+                else:
+                    self._take(bytes(memory[start:end]), source, work, now)
+                    at += 1
+        return work
+
+    def _push(
+        self, memory: memoryview, starts: Sequence[int], ends: Sequence[int], source: Address, work: Work
+    ) -> int:
+        """Number the PUSHes that these packets of ``source`` begin with, or drop the first, which is one that gets no
+        number. Returns how many packets that are.
+        """
+        numbers = self.numbers
+        reason = self._refused(source, self.rules.publish, needs_place=not self.rules.strangers)
+        if not reason:
+            count = number(memory, starts[: numbers.left], ends[: numbers.left], numbers.next)
+            if count:
+                numbers.take(count)
+                self.counts.pushed += count
+                work.starts += starts[:count]
+                work.ends += ends[:count]
+                return count
+        try:
+            check_length(memory, starts[0], ends[0])
+        except FyrehoseError as error:
+            reason = error.rule
+        self.counts.dropped[reason or "number"] += 1
+        return 1
+
+    def _take(self, data: bytes, source: Address, work: Work, now: float) -> None:
+        try:
+            packet = parse(data)
+        except FyrehoseError as error:
+            reason = error.rule
+        else:
+            if isinstance(packet, Keepalive):
+                reason = self._keepalive(packet, source, work, now)
+            elif isinstance(packet, Request):
+                reason = self._request(packet, source, work, now)
+            else:
+                reason = "unexpected"
+        if reason:
+            self.counts.dropped[reason] += 1
+
+    def _keepalive(self, packet: Keepalive, source: Address, work: Work, now: float) -> str:
+        """Why it gives no place, or an empty string. It is acknowledged all the same, to its source."""
+        if self.rules.keys and not proves(packet.token, self.rules.keys):
+            return "token"
+        self.counts.keepalives += 1
+        work.replies.append((Ack(packet.token).serialize(), source))
+        address = self._named(packet.address, source)
+        if address is None:
+            return "redirect"
+        if packet.flags & NOSUBSCRIBE:
+            return "" if self.others.keep(source, now, journals=False) else "place"
+        may_subscribe = source[0] in self.rules.subscribe
+        if address != source or not may_subscribe:
+            self.others.keep(source, now, journals=False)
+        if not may_subscribe:
+            return "right"
+        journals = not packet.flags & NOJOURNAL
+        return "" if self.subscribers.keep(address, now, journals=journals) else "place"
+
+    def _request(self, packet: Request, source: Address, work: Work, now: float) -> str:
+        """Why it is not forwarded, or an empty string."""
+        self.counts.requests += 1
+        # A forged request has others send to its victim: where there are keys, only who has proved one may ask.
+        needs_place = not self.rules.strangers or bool(self.rules.keys)
+        if reason := self._refused(source, self.rules.request, needs_place=needs_place):
+            return reason
+        address = self._named(packet.address, source)
+        if address is None:
+            return "redirect"
+        if not self._may_ask(source, now):
+            return "hurry"
+        chosen = self.subscribers.choose((address, source), self._chance)
+        if chosen is None:
+            return "nobody"
+        last = min(packet.last, packet.first + self.rules.range - 1)
+        work.replies.append((Forward(address, packet.first, last).serialize(), chosen))
+        self.counts.forwarded += 1
+        return ""
+
+    def _refused(self, source: Address, networks: Networks, *, needs_place: bool) -> str:
+        if source[0] not in networks:
+            return "right"
+        return "stranger" if needs_place and not self._is_known(source) else ""
+
+    def _is_known(self, source: Address) -> bool:
+        return source in self.subscribers or source in self.others
+
+    def _named(self, address: Address, source: Address) -> Address | None:
+        """Where a packet wants something sent: ADDR and PORT, each 0 for its own; None where it may not."""
+        addr, port = address
+        wanted = (addr if any(addr) else source[0], port or source[1])
+        return wanted if wanted == source or source[0] in self.rules.redirect else None
+
+    def _may_ask(self, source: Address, now: float) -> bool:
+        addr = source[0]
+        if now - self._asked_since >= 1.0:
+            self._asked.clear()
+            self._asked_since = now
+        if addr not in self._asked and len(self._asked) >= ASKERS_LIMIT and not self._is_known(source):
+            return False
+        if self._asked[addr] >= self.rules.requests:
+            return False
+        self._asked[addr] += 1
+        return True
+
+    # -- succession
+
+    def state(self) -> dict[str, Any]:
+        """What a successor needs, in plain values."""
+        counts = self.counts
+        return {
+            "next": self.numbers.next,
+            "bound": self.numbers.bound,
+            "subscribers": self.subscribers.state(),
+            "others": self.others.state(),
+            "counts": (counts.pushed, counts.keepalives, counts.requests, counts.forwarded),
+            "dropped": dict(counts.dropped),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.numbers.next, self.numbers.bound = state["next"], state["bound"]
+        self.subscribers.restore(state["subscribers"])
+        self.others.restore(state["others"])
+        self.counts = Counts(*state["counts"])
+        self.counts.dropped.update(state["dropped"])

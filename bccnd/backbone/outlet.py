@@ -1,0 +1,120 @@
+"""The UDP socket of the backbone: packets in by batches, and each message out to every subscriber.
+
+Rules
+- What the network refuses for one address (no route, a firewall, an ICMP error of an earlier datagram) is counted,
+  and the next goes on: a dead subscriber harms nobody else.
+- When the socket has no room at the moment, nothing more is read until it has, for STALL_SECONDS at most. What is
+  left of the batch is then dropped and counted. Pushes wait in the receive buffer meanwhile.
+"""
+
+import contextlib
+import socket
+from collections.abc import Collection, Sequence
+from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EAGAIN, ENOBUFS, ENOMEM, EPERM
+
+from bccnd.errors import ConfigError, RefusedError, UnavailableError
+from bccnd.net.mmsg import Arena, FanTable, ReceiveTable
+from bccnd.wire.fyrehose import PACKET_LIMIT, Address
+
+# A device takes a full buffer in this time, at 100 Mb/s and more.
+STALL_SECONDS = 0.05
+
+# There is no room at the moment: the same datagram can be sent later.
+_NO_ROOM = frozenset({EAGAIN, ENOBUFS, ENOMEM})
+
+# Set a buffer above net.core.rmem_max and wmem_max; need CAP_NET_ADMIN.
+_FORCED = ((33, socket.SO_RCVBUF), (32, socket.SO_SNDBUF))
+
+
+def open_socket(endpoint: tuple[str, int], buffer_bytes: int) -> socket.socket:
+    """Raises ``UnavailableError``, ``RefusedError`` or ``ConfigError``, which name the address."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    where = "{}:{}".format(*endpoint)
+    try:
+        size_buffers(made, buffer_bytes)
+        made.bind(endpoint)
+    except OSError as error:
+        made.close()
+        if error.errno == EADDRINUSE:
+            raise UnavailableError(f"{where}/udp is taken by another program (see: ss -ulnp)") from None
+        if error.errno == EADDRNOTAVAIL:
+            raise ConfigError(f"{where}: is no address of this host (see: ip address)") from None
+        if error.errno in (EACCES, EPERM):
+            raise RefusedError(f"{where}/udp: not permitted; take a port from 1024 on") from None
+        raise
+    return made
+
+
+def size_buffers(made: socket.socket, buffer_bytes: int) -> None:
+    for forced, plain in _FORCED:
+        try:
+            made.setsockopt(socket.SOL_SOCKET, forced, buffer_bytes)
+        except PermissionError:
+            made.setsockopt(socket.SOL_SOCKET, plain, buffer_bytes)
+
+
+class Outlet:
+    """``delivered``, ``unsent``: datagrams so far; ``pending``: whether a batch waits for room."""
+
+    def __init__(self, made: socket.socket) -> None:
+        self.socket = made
+        self._arena = Arena.holding(ReceiveTable.needs(PACKET_LIMIT))
+        self._received = ReceiveTable(self._arena, PACKET_LIMIT, addresses=True)
+        self.memory = memoryview(self._arena.memory)
+        self.senders = self._received.peers
+        self._fan: FanTable | None = None
+        self._version = -1
+        self._at = self._total = 0
+        self.delivered = self.unsent = 0
+
+    def read(self) -> tuple[list[int], list[int]]:
+        """Where the packets of a batch lie in ``memory``; empty when there are none, or an error was read."""
+        try:
+            return self._received.read(self.socket.fileno())
+        except OSError:
+            return [], []  # of a datagram that was sent earlier; the next call reads on
+
+    @property
+    def pending(self) -> bool:
+        return self._at < self._total
+
+    def deliver(
+        self, starts: Sequence[int], ends: Sequence[int], to: Collection[Address], version: int
+    ) -> None:
+        """Begin to send these packets, each to all. ``version`` is another whenever ``to`` is."""
+        if not to:
+            return
+        if self._fan is None or version != self._version:
+            self._fan, self._version = FanTable(self._arena, list(to)), version
+        self._at, self._total = 0, self._fan.point(starts, ends)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Send what is pending, as far as there is room."""
+        while self._fan is not None and self._at < self._total:
+            went = self._fan.send(self.socket.fileno(), self._at)
+            if went > 0:
+                self.delivered += went
+                self._at += went
+            elif -went in _NO_ROOM:
+                return
+            else:
+                self.unsent += 1
+                self._at += 1
+
+    def give_up(self) -> None:
+        """Drop what is pending."""
+        self.unsent += self._total - self._at
+        self._at = self._total
+
+    def reply(self, packet: bytes, address: Address) -> None:
+        """Send one packet, or count it."""
+        addr, port = address
+        try:
+            self.socket.sendto(packet, (socket.inet_ntoa(addr), port))
+        except OSError:
+            self.unsent += 1
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.close()

@@ -1,0 +1,200 @@
+"""``bccn links``: the uplinks of this segment, and the segments that each of them hears."""
+
+import argparse
+import json
+from typing import Any
+
+import bccn
+from bccnd.commands.arguments import count, seconds
+from bccnd.commands.outcome import DONE, NOBODY_LISTENS, Reporter, complain
+from bccnd.commands.terminal import counted, duration, table
+from bccnd.process.standard_streams import printable, say
+from bccnd.uplink.account import LOSSES
+
+# Uplinks answer here (bccnd/uplink/service.py).
+CHANNEL = "bccnd/links"
+TITLES = ["UPLINK", "SEGMENT", "STATE", "ROUND TRIP", "BEHIND", "WAITING", "REPAIRED", "LOST", "CARRIER"]
+# An uplink says something once a second.
+SILENT_SECONDS = 5
+# Hosts of a segment that a line names.
+HOSTS_SHOWN = 8
+# Parts of answers that are taken, of a thousand bytes each: those of 64 uplinks, each with as many links as it tells.
+PARTS_LIMIT = 64 * 65
+# Exclusive, of the numbers in them, and above any count of numbers below 2^64.
+NUMBER_LIMIT = 1e30
+# What must be of its kind, where it is there.
+TEXTS = "segment", "instance", "state", "reason", "carrier"
+NUMBERS = (
+    "seconds", "round_trip", "behind", "waiting", "repaired", "lost", "heard", "held", "more_hosts", "links_said",
+    "more_links", "exported", "imported", "siblings",
+)  # fmt: skip
+# Counts by what they count.
+COUNTS = "dropped", "losses"
+
+DESCRIPTION = """\
+Show the uplinks of this segment, on whichever host they run, and below each the
+other segments that it hears, with their hosts. Each uplink answers by itself.
+
+BEHIND is what is known to be still to come. WAITING are messages that the
+carrier has not taken: they are sent when it does. REPAIRED was lost on the way,
+and came again. LOST is lost for good: it came neither then nor later. Lines
+below say what was carried, and what was lost for which reason, since the start.
+"""
+
+EPILOG = """\
+examples:
+  bccn links
+  bccn links --wait 30 --count 2
+  bccn links --json | jq '.uplinks[] | select(.state != "up") | .reason'
+
+Exits with 6 if no uplink answers.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument(
+        "-W",
+        "--wait",
+        metavar="S",
+        type=seconds,
+        default=1.0,
+        help="take the answers that come within S seconds (default 1)",
+    )
+    parser.add_argument("-C", "--count", metavar="N", type=count, help="wait for N uplinks and no longer")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    parts: list[dict[str, Any]] = []
+    with bccn.Client(arguments.socket, on_notice=Reporter()) as bus:
+        try:
+            for reply in bus.request_many(CHANNEL, b"", arguments.wait):
+                read = _read(reply.payload) if len(parts) < PARTS_LIMIT else []
+                parts += read
+                if read and arguments.count and len(gathered(parts, only_whole=True)) >= arguments.count:
+                    break
+        except bccn.NobodyListensError:
+            pass
+    uplinks = gathered(parts)
+    if arguments.json:
+        say(json.dumps({"uplinks": uplinks}, indent=2))
+    elif uplinks:
+        say("\n".join(lines(uplinks)))
+    if not uplinks:
+        complain(
+            "no uplink answers in this segment: start bccnd-uplink on one of its hosts "
+            "(systemctl start bccnd-uplink), or look into its log there (journalctl -u bccnd-uplink)"
+        )
+        return NOBODY_LISTENS
+    return DONE
+
+
+def _read(payload: bytes) -> list[dict[str, Any]]:
+    """One part of an answer; none of what is no such thing. Any program may reply, with whatever it likes."""
+    try:
+        part = json.loads(payload)
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(part, dict) or not isinstance(part.get("uplink"), str):
+        return []
+    link = part.pop("link", None)
+    counts = {name: _counts(part[name]) for name in COUNTS if name in part}
+    part = _plain(part) | counts
+    if isinstance(link, dict):
+        part["link"] = _plain(link)
+        hosts = link.get("hosts")
+        part["link"]["hosts"] = (
+            [host for host in hosts if isinstance(host, str)] if isinstance(hosts, list) else []
+        )
+    return [part]
+
+
+def _plain(found: dict[str, Any]) -> dict[str, Any]:
+    """Texts and numbers, each where it belongs; the rest is left out."""
+    return {name: value for name, value in found.items() if _may_be(name, value)}
+
+
+def _counts(found: object) -> dict[str, Any]:
+    return {kind: each for kind, each in found.items() if _is_number(each)} if isinstance(found, dict) else {}
+
+
+def _may_be(name: str, value: object) -> bool:
+    if isinstance(value, str):
+        return name not in NUMBERS
+    if isinstance(value, int | float):
+        return name not in TEXTS and _is_number(value)
+    return value is None and name not in TEXTS
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and abs(value) < NUMBER_LIMIT
+
+
+def gathered(parts: list[dict[str, Any]], *, only_whole: bool = False) -> list[dict[str, Any]]:
+    """The uplinks by name, each with its links: an answer is a part about the uplink, and one for each link.
+
+    ``only_whole``: those of which all parts have come.
+    """
+    uplinks = {part["uplink"]: {**part, "links": []} for part in parts if "state" in part}
+    for part in parts:
+        link, uplink = part.get("link"), uplinks.get(part["uplink"])
+        if uplink is not None and isinstance(link, dict):
+            uplink["links"].append(link)
+    for uplink in uplinks.values():
+        uplink["links"].sort(key=lambda link: (str(link.get("segment")), str(link.get("instance"))))
+    wanted = (uplinks[name] for name in sorted(uplinks))
+    return [each for each in wanted if not only_whole or len(each["links"]) >= (each.get("links_said") or 0)]
+
+
+def lines(uplinks: list[dict[str, Any]]) -> list[str]:
+    title, *rows = table(TITLES, [_cells(uplink) for uplink in uplinks])
+    text = [title]
+    for row, uplink in zip(rows, uplinks, strict=True):
+        text.append(row)
+        if uplink.get("reason"):
+            text.append(printable(f"  {uplink['reason']}"))
+        text += [printable(line) for line in _carried(uplink)]
+        text += [printable(_link(link)) for link in uplink["links"]] or ["  hears no other segment"]
+        if more := uplink.get("more_links"):
+            text.append(printable(f"  and {more} more"))
+    return text
+
+
+def _carried(uplink: dict[str, Any]) -> list[str]:
+    """What became of messages; nothing of an uplink that does not say that."""
+    if "exported" not in uplink:
+        return []
+    dropped = uplink.get("dropped") or {}
+    not_named = dropped.get("not-imported", 0)
+    taken = (uplink.get("imported") or 0) - not_named - dropped.get("elsewhere", 0)
+    line = f"  carried {counted(uplink['exported'] or 0, 'message')} out and {taken} in"
+    if not_named:
+        line += f"; {not_named} came that import does not name"
+    if uplink.get("directed") is False:
+        line += "; no directed messages, so requests get no reply"
+    if more := uplink.get("siblings"):
+        line += f"; beside {counted(more, 'other uplink')} of {uplink.get('segment', '?')}"
+    losses = uplink.get("losses") or {}
+    return [line, *(f"  lost {losses[kind]}: {LOSSES.get(kind, kind)}" for kind in sorted(losses))]
+
+
+def _cells(uplink: dict[str, Any]) -> list[object]:
+    took = uplink.get("round_trip")
+    state = str(uplink["state"])
+    if uplink.get("seconds") is not None:
+        state += f" {duration(float(uplink['seconds']))}"
+    trip = f"{1000 * took:.1f} ms" if isinstance(took, int | float) else "-"
+    counted = [uplink.get(name) or 0 for name in ("behind", "waiting", "repaired", "lost")]
+    return [uplink["uplink"], uplink.get("segment", "-"), state, trip, *counted, uplink.get("carrier", "-")]
+
+
+def _link(link: dict[str, Any]) -> str:
+    hosts = [str(host) for host in link.get("hosts") or ()]
+    more = len(hosts) - HOSTS_SHOWN + int(link.get("more_hosts") or 0)
+    named = ", ".join(hosts[:HOSTS_SHOWN]) + (f" and {more} more" if more > 0 else "") or "not known yet"
+    segment, ago = link.get("segment", "?"), float(link.get("heard") or 0.0)
+    heard = f"hears {segment}, {duration(ago)} ago"
+    if ago >= SILENT_SECONDS:
+        heard = f"{segment} has been silent for {duration(ago)}"
+    return f"  {heard}; {link.get('held', 0)} held, {link.get('lost', 0)} lost; hosts: {named}"

@@ -1,0 +1,213 @@
+"""What an uplink says of itself: to ``bccn links``, to Prometheus and in the log. No I/O and no clock.
+
+Rules
+- An answer to ``bccn links`` is JSON in several messages, since those of the segment are short: one about the uplink,
+  which says how many follow, and one for each link that is heard. Hosts that do not fit are counted.
+- What is asked for first stays: an answer that would be too long leaves out why messages were dropped or lost, and
+  then the end of the longest texts.
+- Anybody may ask. So there are so many PARTS of answers in a second, and LINKS_SHOWN links in one.
+- What was lost gets a line in the log with what to do, and no more than one each time that it is looked at.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from bccnd.uplink.carrier import Facts
+
+# Requests to it are answered by every uplink of the segment.
+CHANNEL = "bccnd/links"
+# Bytes of one answer: with header and token it is still a datagram.
+PART_BYTES = 1000
+# An answer names so many of the links, those that were heard last.
+LINKS_SHOWN = 64
+# Messages of a second with answers: 200 requests where one link is heard, and 8 where there are 64.
+PARTS = 500
+
+# Reasons that get a line each while the carrier is cut off: of several servers each may have its own.
+REASONS_LIMIT = 8
+
+# Counts of the bus that are no loss.
+BUS = "heard", "sent", "duplicate", "own", "late", "replayed"
+
+# What may be wrong while daemon and carrier are there, and what to do.
+COPIED = (
+    "another uplink uses a copy of this journal, and messages are lost: stop one of them, remove its journal, "
+    "and start both anew"
+)
+NAMESAKE = "another segment seems to have the name {}, with the hosts {}: give each segment a name of its own"
+# Hosts of a namesake that are named.
+HOSTS_NAMED = 3
+
+# What was lost for good, and what to do about it.
+LOSSES = {
+    "link": "nobody keeps it any more: more journal_bytes there, more nats_bytes, or a carrier that loses less",
+    "crowded": "too much waited for what was missing: more hold_bytes",
+    "given_up": "the carrier was cut off for too long: more journal_bytes or journal_seconds",
+    "too_large": "larger than the carrier takes: a larger max_payload in the settings of its servers",
+    "rate": "more than the rates of the settings allow",
+    "unsound": "not signed as it should be: all uplinks of a carrier need the same key_file",
+    "missed": "the uplink reads too slowly: give it more CPU, or export less",
+    "refused": "the daemon does not take it: its log and [[rights]] say why",
+}
+
+
+def shown(core: Mapping[str, Any], carrier: Facts, bus: Mapping[str, int]) -> dict[str, Any]:
+    """The facts of core, carrier and bus that ``bccn links`` shows, and programs that read its JSON."""
+    return {
+        "segment": core["segment"],
+        "instance": core["instance"],
+        "round_trip": carrier.round_trip,
+        "behind": max(carrier.behind, sum(link["behind"] for link in core["links"])),
+        "waiting": core["outbox"]["datagrams"],
+        "waiting_bytes": core["outbox"]["bytes"],
+        "repaired": carrier.repaired,
+        "repeated": carrier.repeated,
+        "answered": carrier.answered,
+        "skipped": carrier.skipped,
+        "lost": core["lost"],
+        "exported": core["exported"],
+        "imported": core["imported"],
+        "siblings": len(core["siblings"]),
+        "dropped": {reason: count for reason, count in core["dropped"].items() if count},
+        "losses": {reason: count for reason, count in lost(core, carrier, bus).items() if count},
+        "links": core["links"],
+    }
+
+
+def mistaken(core: Mapping[str, Any]) -> str:
+    """How this uplink and another one are in each other's way; empty when they are not."""
+    if core["copied"]:
+        return COPIED
+    for sibling in core["siblings"]:
+        if sibling["namesake"]:
+            named, more = sibling["hosts"][:HOSTS_NAMED], len(sibling["hosts"]) - HOSTS_NAMED
+            hosts = ", ".join(named) + (f" and {more} more" if more > 0 else "")
+            return NAMESAKE.format(core["segment"], hosts)
+    return ""
+
+
+def lost(core: Mapping[str, Any], carrier: Facts, bus: Mapping[str, int]) -> dict[str, int]:
+    """What was lost for good, by the words of LOSSES. ``bus``: what ``Bus`` counts."""
+    return {
+        "link": core["lost"],
+        "crowded": core["crowded"],
+        "given_up": core["outbox"]["given_up"],
+        "too_large": carrier.given_up,
+        "rate": core["dropped"]["rate"],
+        "unsound": sum(core["refused"].values()) + core["wrong"],
+        "missed": bus["lost"],
+        "refused": bus["refused"],
+    }
+
+
+def counted(core: Mapping[str, Any], carrier: Facts, bus: Mapping[str, int]) -> dict[str, Any]:
+    """The values of the metrics that the core, the carrier and the bus have."""
+    return {
+        "carried": int(not carrier.reason),
+        "round_trip": carrier.round_trip or 0.0,
+        "behind": carrier.behind,
+        "asked": carrier.asked,
+        "repaired": carrier.repaired,
+        "lost_positions": carrier.lost,
+        "skipped": carrier.skipped,
+        "answered": carrier.answered,
+        "repeated": carrier.repeated,
+        "exported": core["exported"],
+        "published": core["published"],
+        "imported": core["imported"],
+        "links": len(core["links"]),
+        "held": sum(link["held"] for link in core["links"]),
+        "waiting": core["outbox"]["datagrams"],
+        "waiting_bytes": core["outbox"]["bytes"],
+        "dropped": core["dropped"],
+        "bus": {name: bus[name] for name in BUS},
+    }
+
+
+def answers(facts: Mapping[str, Any]) -> list[bytes]:
+    """The messages that answer a request. ``facts`` have at least ``uplink``, its name, and ``links``: rows with
+    ``heard``, seconds ago, and ``hosts``.
+    """
+    rows = sorted(facts["links"], key=lambda row: float(row["heard"]))
+    said = rows[:LINKS_SHOWN]
+    about = {name: value for name, value in facts.items() if name != "links"}
+    parts = [{**about, "links_said": len(said), "more_links": len(rows) - len(said)}]
+    parts += [{"uplink": facts["uplink"], "link": _fitted(row)} for row in said]
+    return [_encoded(part) for part in [_shortened(parts[0]), *parts[1:]]]
+
+
+def _shortened(about: dict[str, Any]) -> dict[str, Any]:
+    """What one message holds of it."""
+    for name in "dropped", "losses":
+        if len(_encoded(about)) > PART_BYTES:
+            about.pop(name, None)
+    for name in sorted(("carrier", "reason"), key=lambda name: -len(str(about.get(name, "")))):
+        if (over := len(_encoded(about)) - PART_BYTES) > 0 and name in about:
+            about[name] = about[name][: max(0, len(about[name]) - over)]
+    return about
+
+
+def _fitted(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A link with as many of its hosts as a message holds."""
+    hosts = [str(host) for host in row["hosts"]]
+    room = (
+        PART_BYTES - len(_encoded({**row, "hosts": []})) - 200
+    )  # of the name of the uplink, and what stands around
+    fitting: list[str] = []
+    for host in hosts:
+        room -= len(_encoded(host)) + 1
+        if room < 0:
+            break
+        fitting.append(host)
+    return {**row, "hosts": fitting, "more_hosts": int(row.get("more_hosts", 0)) + len(hosts) - len(fitting)}
+
+
+def _encoded(part: object) -> bytes:
+    return json.dumps(part, separators=(",", ":")).encode()
+
+
+class Answering:
+    """Whether a request is answered, before it costs anything, and what an answer took."""
+
+    def __init__(self) -> None:
+        self._since = float("-inf")
+        self._count = 0
+
+    def may(self, now: float) -> bool:
+        if now - self._since >= 1.0:
+            self._since, self._count = now, 0
+        return self._count < PARTS
+
+    def took(self, parts: int) -> None:
+        self._count += parts
+
+
+class Losses:
+    """Which losses are new. ``seen``: those that are not."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+
+    def new(self, counted: Mapping[str, int]) -> dict[str, Any]:
+        """The fields of a line in the log: what was lost since the last call, and what to do; empty for nothing."""
+        more = Counter({kind: counted.get(kind, 0) for kind in LOSSES}) - self._seen
+        if not more:
+            return {}
+        self._seen += more
+        worst = max(more, key=lambda kind: more[kind])
+        return {**more, "remedy": LOSSES[worst]}
+
+
+class Reasons:
+    """Why the carrier is cut off, this time: each reason is new once."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def is_new(self, reason: str) -> bool:
+        if reason in self._said or len(self._said) >= REASONS_LIMIT:
+            return False
+        self._said.add(reason)
+        return True

@@ -1,0 +1,91 @@
+"""What the settings come to: the options of the core, the bounds of the journal, the carrier."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bccnd.errors import ConfigError
+from bccnd.process.keys import read_keys
+from bccnd.uplink.carrier import Carrier, Hearer
+from bccnd.uplink.journal import Journal, Limits
+from bccnd.uplink.options import Options, Rate
+from bccnd.uplink.settings import UplinkSettings
+
+if TYPE_CHECKING:
+    from bccnd.uplink.nats import NatsCarrier
+    from bccnd.uplink.nats_options import NatsOptions
+
+
+def options_of(settings: UplinkSettings, keys: tuple[bytes, ...]) -> Options:
+    return Options(
+        name=settings.name.encode(),
+        keys=keys,
+        export=_encoded(settings.export),
+        import_=_encoded(settings.import_),
+        rates=tuple(Rate(rate.pattern.encode(), rate.per_second, rate.burst) for rate in settings.rate),
+        hold_bytes=settings.hold_bytes,
+        # A message of NATS is one of ours, so that whoever subscribes there reads it.
+        **{"batch_bytes": 0} if settings.medium == "nats" else {},
+    )
+
+
+def _encoded(patterns: Sequence[str]) -> tuple[bytes, ...]:
+    return tuple(pattern.encode() for pattern in patterns)
+
+
+def limits_of(settings: UplinkSettings) -> Limits:
+    """What the archive of answers to others may take is as much again."""
+    size, seconds = settings.journal_bytes, float(settings.journal_seconds)
+    return Limits(outbox_bytes=size, outbox_seconds=seconds, archive_bytes=size, archive_seconds=seconds)
+
+
+def carrier_of(settings: UplinkSettings, source: bytes, hearer: Hearer, journal: Journal) -> Carrier:
+    """The carrier that the settings name. What it needs is loaded only where it is used. Raises ``BccndError``."""
+    if settings.medium == "nats":
+        return _nats(settings, source, hearer)
+    from bccnd.uplink import fyrehose
+    from bccnd.uplink.fyrehose_socket import FyrehoseCarrier
+
+    host, _, port = settings.carrier.removeprefix("fyrehose://").rstrip("/").rpartition(":")
+    key = read_keys(settings.backbone_key_file)[0] if settings.backbone_key_file else b""
+    return FyrehoseCarrier(host, int(port), hearer, journal, fyrehose.Options(key, settings.keepalive))
+
+
+def check_carrier(settings: UplinkSettings) -> None:
+    """Find what would keep the carrier from being made, and open nothing. Raises ``BccndError``."""
+    if settings.medium == "nats":
+        _nats_carrier()
+        _nats_options(settings).check()
+
+
+def _nats(settings: UplinkSettings, source: bytes, hearer: Hearer) -> Carrier:
+    carrier: Carrier = _nats_carrier()(_nats_options(settings), source, hearer)
+    return carrier
+
+
+def _nats_carrier() -> "type[NatsCarrier]":
+    try:
+        from bccnd.uplink.nats import NatsCarrier
+    except ImportError as error:
+        raise ConfigError(
+            f"nats-py cannot be loaded ({error}); install it: pip install 'bccnd[nats]'"
+        ) from None
+    return NatsCarrier
+
+
+def _nats_options(settings: UplinkSettings) -> "NatsOptions":
+    from bccnd.uplink.nats_options import NatsOptions, servers_of
+
+    return NatsOptions(
+        servers_of(settings.carrier),
+        settings.nats_stream,
+        settings.nats_replicas,
+        settings.nats_bytes,
+        float(settings.nats_seconds),
+        settings.nats_credentials,
+        settings.nats_user,
+        settings.nats_password_file,
+        settings.nats_token_file,
+        settings.nats_ca_file,
+        settings.nats_cert_file,
+        settings.nats_key_file,
+    )

@@ -1,0 +1,334 @@
+"""A client of a fyrehose backbone, as it carries the datagrams of a link (``bccnd/wire/FYREHOSE.md``, "The client").
+
+    publish --> window --> PUSH       DELIVER --> is it ours? --> published
+                                              '-> was it missing? --> came, and into the archive
+    a number left out --> missing --> REQUEST     FORWARD --> the archive --> DELIVERs to who misses them
+
+Rules
+- It has no socket, clock or loop. Packets and monotonic time come in; ``take`` has what is to be sent, and
+  ``next_deadline`` says when ``on_deadline`` is to be called.
+- The position of a message is its number, below 2**48. When numbers have begun anew, as those of a backbone without
+  a state file do, 2**48 is added for each time: positions never fall, in a journal neither.
+- A DELIVER is taken from the backbone, or, while a number is asked for, from anybody: other clients answer.
+  Everything else is taken from the backbone alone, and an acknowledgement only with a TOKEN that was sent.
+- A number far ahead or behind is believed once so many others are near it (SUSPECTS), and nothing sensible came in
+  between. So one forged or late packet neither begins numbers anew nor opens a gap that long. Until then such
+  messages wait, and none is lost. Whether a number behind is a duplicate, what was kept of it tells.
+- After ``unanswered`` KEEPALIVEs the client is cut off: nothing is pushed or asked for, until one is answered. Then
+  everything that was under way is sent and asked for again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+from bccnd.errors import FyrehoseError
+from bccnd.uplink.carrier import Archive, Facts, Hearer
+from bccnd.uplink.fyrehose_answers import Answers
+from bccnd.uplink.fyrehose_missing import AGAIN_LEAST, Missing
+from bccnd.uplink.fyrehose_window import RoundTrip, Window
+from bccnd.wire.fyrehose import (
+    ITSELF,
+    SEQ_LIMIT,
+    Ack,
+    Address,
+    Deliver,
+    Forward,
+    Keepalive,
+    Push,
+    Request,
+    parse,
+    token_of,
+)
+
+# Numbers that a message may be ahead of the last one and be believed at once: twice what a backbone skips in a crash.
+LEAP = 1 << 21
+# Numbers that a late duplicate may be behind where nothing is known of it, and those of which is known what they
+# were.
+LATE, RECENT = 1024, 4096
+# Messages that are far from all others, until they are believed.
+SUSPECTS = 3
+# Numbers that may have been missed before it was known that they begin anew.
+BEFORE = 256
+# Of the positions of a journal, which have 63 bits.
+ERAS = 1 << 15
+
+_TIME = Struct(">Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``key``: what a TOKEN proves, if there is any; ``keepalive``: seconds between two; ``unanswered``: after so
+    many the client is cut off; ``tries``, ``patience``: a missing number is given up after so many requests, or
+    seconds.
+    """
+
+    key: bytes = b""
+    keepalive: float = 0.5
+    unanswered: int = 8
+    tries: int = 24
+    patience: float = 10.0
+
+
+class Client:
+    """``chance``: a random number from 0 to 1; ``secret``: 16 random bytes or more, which make a TOKEN hard to guess
+    where there is no key. ``strays``: packets that were dropped, since the start.
+    """
+
+    def __init__(
+        self, options: Options, hearer: Hearer, archive: Archive, chance: Callable[[], float], secret: bytes
+    ) -> None:
+        self._options, self._hearer, self._archive, self._chance = options, hearer, archive, chance
+        self._key = options.key or secret
+        self._round_trip = RoundTrip()
+        self._window = Window(self._round_trip)
+        self._answers = Answers(archive)
+        self._missing: Missing | None = None
+        self._past = Facts("")
+        self._base = 0
+        self._backbone, self._own = ITSELF, ITSELF
+        self._packets: list[tuple[bytes, Address]] = []
+        self._tokens: dict[bytes, float] = {}  # not acknowledged, and when they were sent
+        self._unanswered = 0
+        self._beat_at = float("inf")
+        self._suspects: dict[int, bytes] = {}
+        self._recent: list[tuple[int, int]] = []  # number -> itself, and the hash of its message
+        self._full = False
+        self._told = -1
+        self.connected = False
+        self.strays = 0
+
+    # -- the carrier
+
+    @property
+    def room(self) -> int:
+        return self._window.room if self.connected else 0
+
+    def publish(self, number: int, datagram: bytes, now: float) -> None:
+        self._window.publish(number, datagram)
+        self._push(now)
+
+    def say(self, datagram: bytes) -> None:
+        if self.connected:
+            self._send(Push(datagram).serialize())
+
+    def facts(self, reason: str = "") -> Facts:
+        """``reason``: of the driver, for being cut off."""
+        past, missing = self._past, self._missing
+        if not self.connected:
+            reason = reason or "no answer from the backbone"
+        return Facts(
+            "" if self.connected else reason,
+            self._round_trip.smoothed,
+            missing.behind if missing else 0,
+            past.asked + (missing.asked if missing else 0),
+            past.repaired + (missing.repaired if missing else 0),
+            past.lost + (missing.lost if missing else 0),
+            self._answers.answered,
+            self._window.repeated,
+            past.skipped + (missing.skipped if missing else 0),
+        )
+
+    # -- what the driver calls
+
+    def begin(self, position: int) -> None:
+        """Wanted is what is at or above; 0 for what comes from now on."""
+        self._retire()
+        self._told = -1
+        if position:
+            self._base = position - position % SEQ_LIMIT
+            self._missing = self._of_era(position % SEQ_LIMIT)
+
+    def move(self, backbone: Address, own: Address, now: float) -> None:
+        """The backbone is, or is now, there; ``own``: where this client is, for all that is known."""
+        self._backbone, self._own = backbone, own
+        self._beat_at = now
+        self.on_deadline(now)
+
+    def receive(self, packets: Iterable[tuple[bytes, Address]], now: float) -> None:
+        """What came, and from where."""
+        for packet, source in packets:
+            try:
+                self._receive(packet, source, now)
+            except FyrehoseError:
+                self.strays += 1
+        self._work(now)
+
+    def leave(self) -> None:
+        """Nothing is sent any more, until ``move``."""
+        self._beat_at = float("inf")
+        self._cut_off()
+
+    def take(self) -> list[tuple[bytes, Address]]:
+        """The packets to send, each with where to."""
+        taken, self._packets = self._packets, []
+        return taken
+
+    def next_deadline(self) -> float:
+        due = min(self._beat_at, self._answers.next_deadline())
+        if self.connected:
+            due = min(due, self._window.next_deadline())
+            if self._missing is not None:
+                due = min(due, self._missing.next_deadline())
+        return due
+
+    def on_deadline(self, now: float) -> None:
+        if now >= self._beat_at:
+            self._beat(now)
+        self._work(now)
+
+    # -- what comes
+
+    def _receive(self, packet: bytes, source: Address, now: float) -> None:
+        found = parse(packet)
+        trusted = source == self._backbone
+        if isinstance(found, Deliver):
+            self._deliver(found.seq, found.data, now, trusted=trusted)
+        elif isinstance(found, Ack) and trusted:
+            self._acknowledged(found.token, now)
+        elif isinstance(found, Forward) and trusted and self._may_answer(found.address):
+            self._answers.ask(found.address, found.first, found.last, now)
+        else:
+            self.strays += 1
+
+    def _deliver(self, seq: int, data: bytes, now: float, *, trusted: bool) -> None:
+        missing = self._missing
+        if missing is None and trusted and seq:
+            missing = self._missing = self._of_era(seq)
+        if missing is None or not seq or not (trusted or missing.is_asked_for(seq)):
+            self.strays += 1
+            return
+        number = self._window.came(data, now)
+        if number is not None:
+            self._hearer.published(number)
+        if missing.next <= seq < missing.next + LEAP or seq in missing:
+            self._suspects.clear()
+            self._take(missing, seq, data, now, ours=number is not None)
+        elif not self._is_duplicate(missing, seq, data):
+            self._suspect(missing, seq, data, now)
+
+    def _take(self, missing: Missing, seq: int, data: bytes, now: float, *, ours: bool) -> None:
+        position = self._base + seq
+        if seq >= missing.next and not ours and missing.catches_up:
+            missing.defer(seq, now)
+            self._archive.keep(position, data)
+        elif missing.take(seq, now):
+            self._recent[seq % RECENT] = seq, hash(data)
+            self._archive.keep(position, data)
+            if not ours:
+                self._hearer.came(position, data)
+
+    def _is_duplicate(self, missing: Missing, seq: int, data: bytes) -> bool:
+        if seq >= missing.next:
+            return False
+        known, digest = self._recent[seq % RECENT]
+        if known == seq:
+            return digest == hash(data)
+        kept = self._archive.kept(self._base + seq, self._base + seq)
+        return kept[0][1] == data if kept else missing.next - seq <= LATE
+
+    def _suspect(self, missing: Missing, seq: int, data: bytes, now: float) -> None:
+        """A message whose number is far from all others, or was another's."""
+        if any(abs(seq - other) > LEAP for other in self._suspects):
+            self._suspects.clear()
+        self._suspects[seq] = data
+        if len(self._suspects) < SUSPECTS:
+            return
+        believed, self._suspects = sorted(self._suspects.items()), {}
+        lowest = believed[0][0]
+        if lowest < missing.next:
+            missing.lost += missing.behind
+            self._retire()
+            self._base = min(self._base // SEQ_LIMIT + 1, ERAS - 1) * SEQ_LIMIT
+            missing = self._missing = self._of_era(max(1, lowest - BEFORE))
+        for each, message in believed:
+            self._take(missing, each, message, now, ours=False)
+
+    def _of_era(self, first: int) -> Missing:
+        """What is missing of numbers that begin, or begin anew, here."""
+        self._recent = [(-1, 0)] * RECENT
+        return Missing(first, self._chance, self._options.tries, self._options.patience)
+
+    def _retire(self) -> None:
+        """What was missing does not matter any more, and stays counted."""
+        if self._missing is not None:
+            self._past = self.facts()
+            self._missing = None
+
+    def _may_answer(self, address: Address) -> bool:
+        """Not to itself, to the backbone, to many, or to programs of this host; where it is, the backbone says."""
+        addr, port = address
+        if not port or address in (self._own, self._backbone) or addr[0] == 0 or addr[0] >= 224:
+            return False
+        return addr[0] != 127 or self._own[0][0] == 127
+
+    # -- the connection
+
+    def _beat(self, now: float) -> None:
+        if self._unanswered >= self._options.unanswered:
+            self._cut_off()
+        token = token_of(self._key, _TIME.pack(int(now * 1e9) % (1 << 64)))
+        self._tokens[token] = now
+        if len(self._tokens) > self._options.unanswered:
+            del self._tokens[next(iter(self._tokens))]
+        self._unanswered += 1
+        self._beat_at = now + self._options.keepalive
+        self._send(Keepalive(ITSELF, 0, token).serialize())
+
+    def _acknowledged(self, token: bytes, now: float) -> None:
+        sent = self._tokens.get(token)
+        if sent is None:
+            self.strays += 1
+            return
+        self._tokens = {each: at for each, at in self._tokens.items() if at > sent}
+        self._round_trip.measured(now - sent)
+        self._unanswered = 0
+        if not self.connected:
+            self.connected = True
+            self._hearer.changed()
+
+    def _cut_off(self) -> None:
+        if self.connected:
+            self.connected = False
+            self._window.pause()
+            if self._missing is not None:
+                self._missing.restart()
+            self._hearer.changed()
+
+    # -- what goes out
+
+    def _work(self, now: float) -> None:
+        """Everything that is due, or follows from what came."""
+        if self.connected:
+            if self._full and self._window.opened:
+                self._full = False
+                self._hearer.changed()
+            self._push(now)
+            self._ask(now)
+        self._packets += self._answers.take(self._base, now)
+        if self._missing is not None and (complete := self._base + self._missing.complete) != self._told:
+            self._told = complete
+            self._hearer.complete(complete)
+
+    def _push(self, now: float) -> None:
+        if self.connected:
+            for datagram in self._window.take(now):
+                self._send(Push(datagram).serialize())
+        self._full = self._full or not self._window.room  # whoever sees that is told when there is some
+
+    def _ask(self, now: float) -> None:
+        missing = self._missing
+        if missing is not None and missing.next_deadline() <= now:
+            missing.pace = max(AGAIN_LEAST, 2 * (self._round_trip.smoothed or 0.0))
+            for first, last in missing.ask(now, self._own_archive):
+                self._send(Request(ITSELF, first, last).serialize())
+
+    def _own_archive(self, first: int, last: int) -> Iterator[int]:
+        """Pass on what came while others were caught up with, or before a restart."""
+        for position, datagram in self._archive.kept(self._base + first, self._base + last):
+            if self._missing is not None and position - self._base in self._missing:
+                self._hearer.came(position, datagram)
+                yield position - self._base
+
+    def _send(self, packet: bytes) -> None:
+        self._packets.append((packet, self._backbone))

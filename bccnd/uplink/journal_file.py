@@ -1,0 +1,72 @@
+"""The file of a journal: who may use it, and how the disk takes it.
+
+Rules
+- It is for its owner alone, and is found by no symbolic link.
+- ``<file>.lock`` is locked while an uplink uses it.
+- A file that is no journal is left alone, whatever the settings say.
+"""
+
+import fcntl
+import os
+import sqlite3
+from contextlib import closing
+from errno import EACCES, ELOOP, ENOENT, ENOSPC, EROFS
+from pathlib import Path
+
+from bccnd.errors import ConfigError, RefusedError, UnavailableError
+
+# What a journal says of itself, where SQLite has room for that.
+APPLICATION = int.from_bytes(b"BCCN", "big")
+_APPLICATION_AT = 68
+_MAGIC = b"SQLite format 3\0"
+
+# What to do about a file that cannot be opened, as the end of a line that says so.
+_REMEDIES = {
+    EACCES: "; the uplink's user must own it and its folder",
+    ENOENT: "; make its folder first",
+    EROFS: "; the journal needs a disk that can be written",
+    ENOSPC: "; make room on its disk",
+    ELOOP: "; it must not be a symbolic link",
+}
+
+# Seconds that a look-up of the uplink may be waited for.
+BUSY_SECONDS = 5.0
+
+
+def opened(path: Path) -> int:
+    """A descriptor of the file, which is made if need be. Raises ``RefusedError`` or ``ConfigError``."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        kind = RefusedError if isinstance(error, PermissionError) else ConfigError
+        raise kind(f"{path}: {error.strerror}{_REMEDIES.get(error.errno or 0, '')}") from None
+
+
+def locked(path: Path) -> int:
+    """The descriptor that holds the lock. Raises ``UnavailableError`` while another uplink has it."""
+    if path.is_dir():
+        raise ConfigError(f"{path}: is a folder; name a file in it")
+    descriptor = opened(Path(f"{path}.lock"))
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise UnavailableError(f"{path}: another uplink uses it; each has a journal of its own") from None
+    return descriptor
+
+
+def check_is_ours(path: Path) -> None:
+    """Make the file if need be. Raises ``ConfigError`` for one that never was a database."""
+    with closing(os.fdopen(opened(path), "rb")) as stream:
+        head = stream.read(_APPLICATION_AT + 4)
+    if head and not head.startswith(_MAGIC) and head[_APPLICATION_AT:] != APPLICATION.to_bytes(4, "big"):
+        raise ConfigError(f"{path}: is no journal of an uplink; name another file, or remove it")
+
+
+def sync(path: Path) -> None:
+    """Have the disk take what is in the log. What fails here fails again at the next commit, which says so."""
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as database:
+            database.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+    except sqlite3.Error:
+        return

@@ -1,0 +1,300 @@
+"""The carrier by NATS JetStream: a link datagram is a message of a stream, and its place there is its position.
+
+    publish --> window --> stream --> every uplink, this one too --> came, complete
+               until acknowledged
+
+Why a user takes it: replicas, TLS, accounts, one connection out, and messages that wait while a site is cut off.
+Subjects are readable (``nats_stream``): ``nats sub 'bccn.siteA.factory.>'`` shows BCCN1.
+
+Rules
+- What is published stays in the window until the stream has acknowledged it, and is sent again under the same
+  ``Nats-Msg-Id``, ``<source>:<number>``, over lost connections too. The stream keeps one of them within its duplicate
+  window; who gets two knows them by their number. With a key the id has the sum of the datagram as well: a stranger
+  who could foretell it would have the stream take our message for a duplicate of his.
+- A stream may call a message a duplicate whose original it lost when its leader died (nats-server before 2.10.20 says
+  so with the number 0). That is no acknowledgement, and after the second time the message goes under a new id.
+- Who reads keeps its own place: each connection has a consumer of its own that begins there and acknowledges nothing.
+  So a kill -9 of the uplink, of a server or of both leaves nothing to be repaired: what matters is the position that
+  is handed to ``run``.
+- A stream gives its messages in order. Numbers that it left out were deleted by its limits, and are counted as lost.
+- What is said once takes no place in the stream, or a message a second would fill it. It carries the position behind
+  the last message that its sender knows to be there: nobody who reads on to it takes for lost what is still to come.
+  The sender has not signed that position, so what a reader knows to be in the stream counts as before it, too.
+- A stream that was made anew is read from its first message. One that lost its end, in a crash of its only server
+  (sync_interval), goes on there. Positions are then lower than before; link numbers tell what is new.
+- At most AHEAD messages are on their way to the segment. Beyond them a batch a second is pulled. What is held for
+  a number that is missing does not count: one link that never sends it would slow all others.
+- Any server may be the one. They are tried in an order by chance, for ever, with pauses that grow.
+
+The user of an uplink needs these rights in NATS: publish ``bccn.>``, ``_INBOX.>``, ``$JS.API.STREAM.INFO.bccn``,
+``$JS.API.STREAM.CREATE.bccn`` unless somebody else made the stream, ``$JS.API.CONSUMER.CREATE.bccn`` and
+``$JS.API.CONSUMER.MSG.NEXT.bccn.>``; subscribe ``bccn.*`` and ``_INBOX.>``.
+"""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from bccnd.uplink.carrier import Facts, Hearer
+from bccnd.uplink.nats_options import NatsOptions
+from bccnd.uplink.nats_session import CutOffError, Session
+from bccnd.uplink.nats_stream import Answer, channel_subject, segment_subject
+
+# What is published and not acknowledged: enough for 100,000 a second at a round trip of 10 ms.
+WINDOW = 1024
+WINDOW_BYTES = 4 << 20
+
+# Seconds until a message without an answer is sent again, and until a refused one is; both double each time.
+ACK_SECONDS = 2.0
+REFUSED_SECONDS = 0.5
+AGAIN_LIMIT = 30.0
+
+# Messages between the last that came and the last that reached the segment.
+AHEAD = 8192
+
+# Seconds before the next server is tried: a tenth at first, and twice as long after each round through all of them.
+# A connection that has lasted begins anew.
+PAUSE_SECONDS = 0.1
+PAUSE_LIMIT = 10.0
+LASTING_SECONDS = 10.0
+
+# Bytes of the headers of a message, with the longest source.
+HEADER_BYTES = 256
+
+# Seconds between two lines about messages that no server takes.
+REPORT_SECONDS = 60.0
+
+TOO_LARGE = 10054
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A message without an acknowledgement. ``due``: when it is sent again; ``doubts``: how often it was called a
+    duplicate of nothing.
+    """
+
+    datagram: bytes
+    subject: str
+    attempts: int = 0
+    due: float = 0.0
+    doubts: int = 0
+
+
+class NatsCarrier:
+    """A ``Carrier``. ``source``: of the link, ``<segment>/uplink/<instance>``. Raises ``BccndError`` for options."""
+
+    def __init__(self, options: NatsOptions, source: bytes, hearer: Hearer) -> None:
+        options.check()
+        self._options, self._hearer = options, hearer
+        self._source = source.decode("latin-1")
+        self._segment = source.rpartition(b"/uplink/")[0] or source
+        self._session: Session | None = None
+        self._window: dict[int, _Waiting] = {}
+        self._bytes = 0
+        self._full = False  # somebody has seen that there is no room
+        self._reason = ""
+        self._trouble = ""  # why messages are not acknowledged
+        self._next = self._taken = 0
+        self._made = ""  # when the stream was
+        self._acknowledged = 0  # the highest number in the stream of a message of ours
+        self._behind = self._lost = self._repeated = self._given_up = 0
+        self._reported_at = float("-inf")
+
+    # --- Carrier ---
+
+    @property
+    def room(self) -> int:
+        if self._session is None or self._bytes >= WINDOW_BYTES:
+            return 0
+        return max(0, WINDOW - len(self._window))
+
+    def publish(self, number: int, datagram: bytes, channel: bytes) -> None:
+        if number in self._window:
+            return
+        subject = channel_subject(self._options.stream, self._segment, channel)
+        self._window[number] = _Waiting(datagram, subject)
+        self._bytes += len(datagram)
+        self._send(number)
+        self._full = self._full or not self.room
+
+    def say(self, datagram: bytes) -> None:
+        if self._session:
+            subject = segment_subject(self._options.stream, self._segment)
+            self._session.say(subject, datagram, self._acknowledged + 1)
+
+    def taken(self, position: int) -> None:
+        self._taken = position
+        if self._session and self._session.paused and not self._is_ahead():
+            self._session.resume()
+
+    async def run(self, position: int) -> None:
+        self._next = self._taken = position or self._taken
+        servers = random.sample(self._options.servers, len(self._options.servers))
+        clock = asyncio.get_running_loop().time
+        failures = 0
+        for server in itertools.cycle(servers):
+            began = clock()
+            await self._serve(server)
+            failures = 1 if clock() - began > LASTING_SECONDS else failures + 1
+            pause = min(PAUSE_LIMIT, PAUSE_SECONDS * 2 ** min(failures // len(servers), 10))
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that uplinks do not come together
+
+    def facts(self) -> Facts:
+        return Facts(
+            self._reason or self._trouble or ("" if self._session else "not connected yet"),
+            self._session.round_trip if self._session else None,
+            behind=self._behind,
+            lost=self._lost,
+            repeated=self._repeated,
+            given_up=self._given_up,
+        )
+
+    # --- a connection ---
+
+    async def _serve(self, server: str) -> None:
+        """Until it is cut off."""
+        session = Session(self._options, server, self._source, self)
+        try:
+            described = await session.open()
+            first = self._place(described)
+            await session.read_from(first)
+            self._session, self._reason, self._trouble = session, "", ""
+            for number in self._window:
+                self._send(number)
+            self._hearer.complete(first)
+            self._hearer.changed()
+            while True:
+                await session.tick()
+                self._send_overdue()
+        except CutOffError as error:
+            self._session = None
+            self._cut_off(str(error))
+        finally:
+            self._session = None
+            await session.close()
+
+    def _place(self, described: Mapping[str, Any]) -> int:
+        """Where in the stream to begin."""
+        made, state = described.get("created", ""), described["state"]
+        first, end = max(1, state["first_seq"]), state["last_seq"] + 1
+        another = self._next > 0 and (made != self._made if self._made else self._next > end)
+        if another:
+            log.warning(
+                "another stream", stream=self._options.stream, made=made, wanted=self._next, first=first
+            )
+            self._next = self._taken = first
+        elif not self._next:
+            self._next = self._taken = end
+        self._next = min(self._next, end)
+        if self._next < first:
+            self._lost += first - self._next
+            self._next = first
+        self._made, self._acknowledged = made, end - 1
+        self._behind = end - self._next
+        return self._next
+
+    def _cut_off(self, reason: str) -> None:
+        was, self._reason = self._reason, reason
+        if not was:
+            self._hearer.changed()
+
+    # --- what is published ---
+
+    def _send(self, number: int) -> None:
+        waiting, session = self._window[number], self._session
+        if session is None:
+            return
+        if len(waiting.datagram) + HEADER_BYTES > session.message_limit:
+            # Not within the call of ``publish``.
+            asyncio.get_running_loop().call_soon(self._give_up, number)
+            return
+        self._repeated += waiting.attempts > 0
+        waiting.attempts += 1
+        waiting.due = _later(ACK_SECONDS, waiting.attempts)
+        name = f"{self._source}:{number}{_sum_of(waiting.datagram)}"
+        name += f":{waiting.attempts}" if waiting.doubts > 1 else ""
+        session.send(waiting.subject, waiting.datagram, session.reply_to(number), {"Nats-Msg-Id": name})
+
+    def _send_overdue(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for number in [number for number, each in self._window.items() if each.due <= now]:
+            self._send(number)
+
+    def _settle(self, number: int) -> None:
+        self._bytes -= len(self._window.pop(number).datagram)
+        self._hearer.published(number)
+        if self._full and len(self._window) <= WINDOW // 2 and self._bytes <= WINDOW_BYTES // 2:
+            self._full = False
+            self._hearer.changed()
+
+    def _give_up(self, number: int) -> None:
+        if number not in self._window:
+            return
+        self._given_up += 1
+        now = asyncio.get_running_loop().time()
+        if now - self._reported_at >= REPORT_SECONDS:
+            self._reported_at = now
+            size = len(self._window[number].datagram)
+            log.warning("too large for NATS", bytes=size, given_up=self._given_up)
+        self._settle(number)
+
+    # --- Owner of the session ---
+
+    def acknowledged(self, number: int, answer: Answer) -> None:
+        waiting = self._window.get(number)
+        if waiting is None:
+            return
+        if answer.code == TOO_LARGE:
+            self._give_up(number)
+        elif answer.refused or answer.stream != self._options.stream:
+            waiting.due = _later(REFUSED_SECONDS, waiting.attempts)
+            self.complained(f"{waiting.subject}: {answer.refused or _taker(answer.stream)}")
+        elif not answer.number:
+            waiting.doubts += 1
+            waiting.due = _later(REFUSED_SECONDS, waiting.attempts)
+        else:
+            self._acknowledged = max(self._acknowledged, answer.number)
+            self._settle(number)
+            if self._trouble:
+                self._trouble = ""
+                self._hearer.changed()
+
+    def delivered(self, number: int, to_come: int, datagram: bytes) -> None:
+        self._lost += max(0, number - self._next)
+        self._next, self._behind = number + 1, to_come
+        if self._session and not self._session.paused:
+            self._session.paused = self._is_ahead()
+        self._hearer.came(number, datagram)
+        self._hearer.complete(number + 1)
+
+    def heard(self, position: int, datagram: bytes) -> None:
+        self._hearer.came(max(position, self._next + self._behind), datagram)
+
+    def complained(self, text: str) -> None:
+        was, self._trouble = self._trouble, text
+        if not was:
+            self._hearer.changed()
+
+    def _is_ahead(self) -> bool:
+        return self._next - self._taken > AHEAD
+
+
+def _sum_of(datagram: bytes) -> str:
+    """``:<sum>`` of one that is signed; empty for others."""
+    bracket = datagram.partition(b"]")[0]
+    return ":" + bracket.partition(b"=")[2].decode("latin-1") if b"=" in bracket else ""
+
+
+def _taker(stream: str) -> str:
+    return f"the stream {stream} takes it" if stream else "nobody takes it"
+
+
+def _later(seconds: float, attempts: int) -> float:
+    return asyncio.get_running_loop().time() + min(AGAIN_LIMIT, seconds * (1 << min(attempts - 1, 10)))

@@ -1,0 +1,66 @@
+"""What an uplink may be told: which channels it carries, how often, and how much it keeps."""
+
+from dataclasses import dataclass
+
+from bccnd.errors import ConfigError, PacketError
+from bccnd.relay.pattern import check
+from bccnd.wire.link import DATAGRAM_LIMIT, SEGMENT_LIMIT, valid_segment
+
+SEPARATOR = b"/"
+# With floor, source and sum no link datagram is then longer than a carrier takes.
+BATCH_LIMIT = DATAGRAM_LIMIT - 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Messages on channels that match ``pattern``: so many a second, ``burst`` at once."""
+
+    pattern: bytes
+    per_second: float
+    burst: float
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``name``: of the segment. ``keys``: of the links, the first one signs. ``export``, ``import_``: patterns of the
+    channels that are carried out and in; what none of them names is not carried.
+
+    ``batch_bytes``: of the messages of one link datagram; 0: one message each. ``hold_bytes``: of what waits for
+    missing link datagrams, of all links. ``ready_bytes``: of what waits for the segment.
+    """
+
+    name: bytes
+    keys: tuple[bytes, ...] = ()
+    export: tuple[bytes, ...] = ()
+    import_: tuple[bytes, ...] = ()
+    rates: tuple[Rate, ...] = ()
+    # A link datagram then has about 1400 bytes, which any way carries in one piece.
+    batch_bytes: int = 1250
+    # What two seconds of a busy carrier come to, several times over.
+    hold_bytes: int = 64 << 20
+    ready_bytes: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        """Raises ``ConfigError``."""
+        if not valid_segment(self.name):
+            raise ConfigError(
+                f"name: {self.name!r} is no name of a segment: 1 to {SEGMENT_LIMIT} bytes of ASCII without white "
+                "space, '/', ':', '|' and '!'"
+            )
+        for pattern in (*self.export, *self.import_, *(rate.pattern for rate in self.rates)):
+            check_pattern(pattern)
+        if not 0 <= self.batch_bytes <= BATCH_LIMIT:
+            raise ConfigError(f"batch_bytes: 0 to {BATCH_LIMIT}, not {self.batch_bytes}")
+
+
+def check_pattern(pattern: bytes) -> None:
+    """A pattern of plain channels; ``!``: messages to all; ``!`` and a pattern: messages directed to such targets.
+
+    Raises ``ConfigError``.
+    """
+    if pattern == b"!":
+        return
+    try:
+        check(pattern.removeprefix(b"!"), SEPARATOR)
+    except PacketError as error:
+        raise ConfigError(f"pattern {pattern.decode(errors='replace')!r}: {error.text}") from None

@@ -1,0 +1,248 @@
+"""Settings of ``bccnd-uplink``: flags, variables BCCND_UPLINK_* and the table ``[uplink]`` of a TOML file.
+
+``load`` is called again for a reload (``bccnd/process/one_table.py``).
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from bccnd.errors import ConfigError
+from bccnd.process import logs
+from bccnd.process.one_table import OneTable
+from bccnd.process.settings import SOCKET_PATH_LIMIT, ListenAddress, PublishPattern
+from bccnd.uplink.exports import NEVER
+
+PREFIX = "BCCND_UPLINK_"
+TABLE = "uplink"
+DEFAULT_FILE = Path("/etc/bccnd/uplink.toml")
+
+# A reload leaves these, and those of one carrier, as they were: they say which link this is, and what it keeps.
+FIXED = ("carrier", "name", "socket", "journal", "backbone_key_file", "keepalive")
+
+MIB = 1 << 20
+# Each is compared with every new channel.
+PATTERNS_LIMIT = 256
+RATES_LIMIT = 64
+
+# A host, or an address of IPv6.
+_HOST = r"[A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\]"
+_URLS = {
+    "fyrehose": re.compile(r"fyrehose://[A-Za-z0-9.-]+:[0-9]{1,5}/?"),
+    "nats": re.compile(rf"(?:nats|tls)://(?:{_HOST})(?::[0-9]{{1,5}})?(?:,(?:{_HOST})(?::[0-9]{{1,5}})?)*/?"),
+}
+
+
+def _carried(pattern: str) -> str:
+    if pattern.encode().startswith(NEVER):
+        raise ValueError(f"is never carried: {b', '.join(NEVER).decode()} stay in their segment")
+    return pattern
+
+
+def _number(value: object) -> object:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Pattern = Annotated[PublishPattern, AfterValidator(_carried)]
+Number = Annotated[float, BeforeValidator(_number)]
+
+
+class Rate(BaseModel):
+    """Of all channels that match ``pattern`` together, so many messages are carried at most."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pattern: Pattern
+    per_second: Number = Field(ge=0.001, le=1e6, strict=True)
+    burst: int = Field(default=1, ge=1, le=1_000_000, strict=True)
+
+
+def _whole(default: int, least: int, most: int, description: str) -> Any:
+    return Field(default=default, ge=least, le=most, strict=True, description=description)
+
+
+def _patterns(description: str, alias: str | None = None) -> Any:
+    return Field(default=(), max_length=PATTERNS_LIMIT, description=description, alias=alias)
+
+
+class UplinkSettings(BaseModel):
+    """All settings of one uplink, immutable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    carrier: str = Field(
+        description="what carries it: fyrehose://HOST:PORT, nats://HOST:PORT[,HOST:PORT...] or tls:// for NATS"
+    )
+    name: str = Field(description="name of this segment, another one than those of all others")
+    socket: str = Field(
+        default="", description="the daemon's socket: a path or @NAME; empty: where bccn finds it"
+    )
+    export: tuple[Pattern, ...] = _patterns(
+        "patterns of channels that others get; !> and such for directed ones"
+    )
+    import_: tuple[Pattern, ...] = _patterns(
+        "patterns of channels that are taken from others", alias="import"
+    )
+    rate: tuple[Rate, ...] = Field(
+        default=(), max_length=RATES_LIMIT, description="most messages a second on the channels of a pattern"
+    )
+    retained: bool = Field(
+        default=False,
+        strict=True,
+        description="also send last values that the daemon has kept, each time that the uplink connects to it",
+    )
+    key_file: Path | None = Field(
+        default=None, description="keys of the link, one a line: the first signs, all verify"
+    )
+    backbone_key_file: Path | None = Field(
+        default=None, description="keys of the fyrehose backbone, of which the first is proved to it"
+    )
+    keepalive: Number = Field(
+        default=0.5,
+        ge=0.1,
+        le=1.0,
+        strict=True,
+        description="seconds between two signs of life to a fyrehose backbone",
+    )
+    nats_stream: str = Field(default="bccn", description="stream of NATS, with which its subjects begin, too")
+    nats_replicas: int = _whole(0, 0, 5, "copies of a stream that is made; 0: 3 in a cluster, else 1")
+    nats_bytes: int = _whole(1 << 30, MIB, 1 << 50, "bytes that a stream that is made keeps")
+    nats_seconds: int = _whole(86_400, 1, 366 * 86_400, "seconds that a stream that is made keeps a message")
+    nats_credentials: Path | None = Field(default=None, description="who this is for NATS: a .creds file, or")
+    nats_user: str = Field(default="", description="a user, with")
+    nats_password_file: Path | None = Field(default=None, description="a file with the password, or")
+    nats_token_file: Path | None = Field(default=None, description="a file with a token")
+    nats_ca_file: Path | None = Field(
+        default=None,
+        description="certificates (PEM) that the servers of NATS are checked by; none: the system's",
+    )
+    nats_cert_file: Path | None = Field(default=None, description="own certificate (PEM) for NATS, with")
+    nats_key_file: Path | None = Field(default=None, description="its key (PEM)")
+    journal: Path | None = Field(
+        default=None,
+        description="file that keeps what the carrier has not taken, and how far others were heard; "
+        "without it both are lost with the process",
+    )
+    journal_bytes: int = _whole(
+        64 * MIB, MIB, 1 << 40, "bytes that may wait for the carrier; the oldest go first"
+    )
+    journal_seconds: int = _whole(3600, 1, 30 * 86_400, "seconds that a message may wait for the carrier")
+    hold_bytes: int = _whole(
+        16 * MIB, MIB, 1 << 32, "bytes of messages that may wait for one that was lost before them"
+    )
+    metrics: ListenAddress = Field(
+        default="",
+        description="serve Prometheus metrics at 127.0.0.1:PORT, [::1]:PORT or a socket path; empty: none",
+    )
+    log_level: logs.Level = Field(default="info", description="debug, info, warning or error")
+    log_format: logs.Format = Field(
+        default="auto", description="console, json, or auto: console on a terminal"
+    )
+
+    @field_validator("carrier")
+    @classmethod
+    def _known_carrier(cls, value: str) -> str:
+        if not any(url.fullmatch(value) for url in _URLS.values()):
+            if "@" in value:
+                raise ValueError("must have no user in it: nats_user and nats_password_file say who this is")
+            raise ValueError("must be fyrehose://HOST:PORT, nats://HOST:PORT or tls://HOST:PORT")
+        if any(int(port) not in range(1, 65_536) for port in re.findall(r":([0-9]+)", value)):
+            raise ValueError("must have a port from 1 to 65535")
+        return value
+
+    @field_validator("name")
+    @classmethod
+    def _short_name(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", value):
+            raise ValueError("must be 1 to 32 letters, digits, - and _")
+        return value
+
+    @field_validator("socket")
+    @classmethod
+    def _usable_socket(cls, value: str) -> str:
+        if not value.isprintable() or len(value.encode()) > SOCKET_PATH_LIMIT:
+            raise ValueError(f"must be a path or @NAME of at most {SOCKET_PATH_LIMIT} bytes")
+        return value
+
+    @property
+    def directed(self) -> bool:
+        """Whether directed messages are carried either way, as replies to requests are."""
+        return any(pattern.startswith("!") and pattern != "!" for pattern in self.export + self.import_)
+
+    @property
+    def medium(self) -> str:
+        """Which carrier it is: ``fyrehose`` or ``nats``."""
+        return next(name for name, url in _URLS.items() if url.fullmatch(self.carrier))
+
+
+_METAVARS = {
+    "carrier": "URL", "name": "NAME", "socket": "PATH", "export": "PATTERNS", "import": "PATTERNS",
+    "retained": "BOOL", "key_file": "FILE", "backbone_key_file": "FILE", "keepalive": "S", "nats_stream": "NAME",
+    "nats_credentials": "FILE", "nats_user": "NAME", "nats_password_file": "FILE", "nats_token_file": "FILE",
+    "nats_ca_file": "FILE", "nats_cert_file": "FILE", "nats_key_file": "FILE", "journal": "FILE",
+    "metrics": "ADDRESS", "log_level": "LEVEL", "log_format": "FORMAT",
+}  # fmt: skip
+
+DESCRIPTION = """\
+Carry chosen channels of this segment to other segments, and theirs to this
+one, over a fyrehose backbone or NATS JetStream.
+
+Only what export names leaves, and only what import names comes in. Each
+message keeps its source and its number; it arrives on every other segment
+once and in order, as long as the carrier or the journal keeps it. What is
+lost for good is counted, and nobody waits for it. While the carrier is cut
+off messages wait in the journal, and the daemon waits for nobody. Two uplinks
+on one segment carry everything twice, and it is delivered once: either may
+die. Needs the right to bridge.
+"""
+EPILOG = f"""\
+Each flag is also a setting of the table [{TABLE}] of the file, with _ for -,
+and a variable, such as {PREFIX}NAME. Flags win over variables, and these
+over the file. Commas separate patterns. Tables [[{TABLE}.rate]] are in the
+file alone.
+
+examples:
+  bccnd-uplink --config /etc/bccnd/uplink.toml
+  bccnd-uplink --carrier fyrehose://10.1.0.1:4900 --name north \\
+      --export 'orders/>' --import 'rates/>' --journal /var/lib/uplink.db
+  bccn links
+
+signals: SIGHUP reads the settings again, SIGTERM and SIGINT end it
+
+exit codes: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused,
+            5 journal or address taken, 7 out of memory"""
+
+PROGRAM = OneTable(
+    "bccnd-uplink", UplinkSettings, TABLE, PREFIX, DEFAULT_FILE, DESCRIPTION, EPILOG, _METAVARS, ("rate",)
+)
+command_line, load, effective = PROGRAM.command_line, PROGRAM.load, PROGRAM.effective
+
+
+def doubts(settings: UplinkSettings) -> Iterator[tuple[str, str]]:
+    """What is sound and may not be meant, each with what to do."""
+    if not settings.export and not settings.import_:
+        yield "nothing is carried", "name channels in export and import"
+    elif not settings.directed:
+        yield "no directed messages are carried: requests get no reply", 'name "!>" in export and import'
+    if not settings.key_file:
+        yield "no key: whoever reaches the carrier can send under any name", "key_file"
+    if settings.journal is None:
+        yield "no journal: what waits is lost with the process", "journal"
+
+
+def applicable(
+    running: UplinkSettings, wanted: UplinkSettings
+) -> tuple[UplinkSettings, list[str], list[str]]:
+    """The settings to run with now, the names that change, and the names that need a restart.
+
+    Raises ``ConfigError`` when the keys of the link would go: the file may have been emptied by mistake.
+    """
+    if running.key_file and not wanted.key_file:
+        raise ConfigError("key_file: is set no more, and anybody could send; restart if that is meant")
+    differing = [name for name, value in wanted if value != getattr(running, name)]
+    held = {name: getattr(running, name) for name in differing if name in FIXED or name.startswith("nats_")}
+    changed = [name.rstrip("_") for name in differing if name not in held]
+    return wanted.model_copy(update=held), changed, list(held)

@@ -8,7 +8,7 @@ import pytest
 
 from bccnd.backbone.outlet import Outlet, open_socket
 from bccnd.errors import ConfigError, UnavailableError
-from bccnd.net.mmsg import FanTable
+from bccnd.net.fan import FanTable
 from bccnd.wire.fyrehose import PACKET_LIMIT, Address, Push
 from tests.packet_client import PATIENCE, wait_until
 

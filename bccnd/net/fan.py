@@ -1,6 +1,6 @@
 """Each of some packets to every address, with few system calls and few ways through the kernel.
 
-Packets of one length that follow each other go to an address as one long datagram, with a word to the kernel to divide
+Packets of one length that follow each other go to an address as one long datagram, and the kernel is told to divide
 it (UDP_SEGMENT, udp(7), since Linux 4.18). Who receives sees no difference. To one address of the loopback a packet
 costs a sixth then, as all of them are routed, filtered and handed over at once.
 
@@ -24,8 +24,8 @@ from typing import Any
 
 from bccnd.net.mmsg import BATCH, VECTOR, Arena, Iovec, Mmsghdr, Msghdr
 
-# Bytes of a packet that may be divided off: what every link takes. Longer ones cost by the byte anyway.
-DIVIDED_LIMIT = 1200
+# Bytes of a packet that may be divided off: what Ethernet takes whole. What a narrower link refuses goes one by one.
+DIVIDED_LIMIT = 1472
 # Bytes of a datagram.
 DATAGRAM_LIMIT = 65_507
 
@@ -74,9 +74,13 @@ class FanTable:
         first = ctypes.addressof(self._controls)
         row = [self._name + _IN.size * index for index in range(self.width)]
         self._fill(self._headers, Msghdr.name, row * self._rows)
-        self._fill(self._headers, Msghdr.name_length, [_IN.size] * len(self._headers))  # with the padding behind it
         self._fill(
-            self._headers, Msghdr.control, self._each([first + _CONTROL.size * at for at in range(self._rows)])
+            self._headers, Msghdr.name_length, [_IN.size] * len(self._headers)
+        )  # with the padding behind it
+        self._fill(
+            self._headers,
+            Msghdr.control,
+            self._each([first + _CONTROL.size * at for at in range(self._rows)]),
         )
         words = memoryview(self._vectors).cast("B").cast("L")
         self._bases, self._lengths = words[0::2], words[1::2]
@@ -136,7 +140,12 @@ class FanTable:
             counts.append(end - begin)
             lengths.append(_CONTROL.size if end - begin > 1 else 0)
             _CONTROL.pack_into(
-                self._controls, _CONTROL.size * row, _CONTROL_LENGTH, _SOL_UDP, _UDP_SEGMENT, self._sizes[begin]
+                self._controls,
+                _CONTROL.size * row,
+                _CONTROL_LENGTH,
+                _SOL_UDP,
+                _UDP_SEGMENT,
+                self._sizes[begin],
             )
         self._fill(self._headers, Msghdr.vectors, self._each(vectors))
         self._fill(self._headers, Msghdr.vector_count, self._each(counts))

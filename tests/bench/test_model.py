@@ -12,17 +12,18 @@ CARRIER = Carrier(taken=2.0, copy=0.5, out=30.0, into=20.0, unwanted=16.0, keepa
 
 
 def test_the_table_follows_from_what_was_measured() -> None:
-    assert rows(section(model.DOCUMENT, model.MODEL)) == model.derived()
+    assert rows(section(model.DOCUMENT, model.MODEL)) == model.derived(*model.measured(model.documented()))
 
 
 def test_the_share_at_which_nats_is_better_follows() -> None:
     (said,) = re.findall(r"less than (\d+) %\s+of what all export", prose(model.DOCUMENT))
-    assert said == f"{100 * break_even(*model.measured()):.0f}"
+    assert said == f"{100 * break_even(*model.measured(model.documented())):.0f}"
 
 
 def test_a_fit_goes_through_both_points() -> None:
     taken, copy = fit((1, 64), (2.5, 34.0))
     assert (taken, copy) == pytest.approx((2.0, 0.5))
+    assert fit((1, 64), (0.5, 64.0))[0] == 0
 
 
 def test_the_least_of_three_bounds_is_the_ceiling() -> None:

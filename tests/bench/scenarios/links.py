@@ -46,14 +46,15 @@ PROBES, PROBE_SECONDS = 100, 0.1
 
 LOSSES = 0.0, 0.01, 0.05, 0.1, 0.2
 QUICK_LOSSES = (0.05,)
-LOSS_RATE, LOSS_COUNT = 500, 1500
-LOSS_RUNS, PATIENCE = 3, 5
+LOSS_RATE, LOSS_COUNT = 1000, 2000
+RUNS, PATIENCE = 3, 5
 PORT = 5400
 UPLINKS, NATS = "uplinks", "nats over tcp"
 
 
 def run(bench: Bench) -> Report:
     report = Report("Uplinks: messages a second of a processor, and what repair gives over loss")
+    bench = replace(bench, runs=min(bench.runs, RUNS))
     nats = next((each for each in bench.brokers if each.name == "nats"), None)
     _cost(bench, report, with_nats=nats is not None)
     _loss(bench, report, nats)
@@ -252,22 +253,20 @@ class Crossed:
 
 
 def _loss(bench: Bench, report: Report, nats: Contender | None) -> None:
-    bench = replace(bench, runs=min(bench.runs, LOSS_RUNS))
     found: dict[str, dict[float, list[Crossed]]] = {UPLINKS: {}} | ({NATS: {}} if nats else {})
     with bench.folder() as folder, Routed(("n1",), ("s1",)) as routed, ExitStack() as running:
         hosts = [routed.hosts[name] for name in ("n1", "s1")]
         _have_lines_divide(routed, hosts)
-        ends = {UPLINKS: _sites(running, folder, routed, hosts)}
+        sockets, standing = _sites(running, folder, routed, hosts)
+        ends = {UPLINKS: sockets}
         if nats:
-            _, port = (
-                running.enter_context(nats_server(nats, routed.router, "127.0.0.1", folder))
-                .removeprefix("nats:")
-                .split(":")
-            )
-            ends[NATS] = [f"nats:{routed.gateway(host)}:{port}" for host in hosts]
+            server = nats_server(nats, routed.router, "127.0.0.1", folder)
+            address, pid = running.enter_context(server)
+            standing.append(pid)
+            ends[NATS] = [f"nats:{routed.gateway(host)}:{address.rpartition(':')[2]}" for host in hosts]
         for loss in QUICK_LOSSES if bench.quick else LOSSES:
             runs = {name: partial(_crossed, bench, routed, hosts, each, loss) for name, each in ends.items()}
-            for name, some in bench.alternate(runs, report.faults).items():
+            for name, some in bench.alternate(runs, report.faults, standing).items():
                 found[name][loss] = some
     _show(report, found)
 
@@ -278,11 +277,14 @@ def _have_lines_divide(routed: Routed, hosts: Sequence[Host]) -> None:
             ip("-n", namespace, "link", "set", device, "gso_max_segs", "1")
 
 
-def _sites(running: ExitStack, folder: Path, routed: Routed, hosts: Sequence[Host]) -> list[str]:
-    """A daemon and an uplink on each host, and a backbone on the router; the sockets of the daemons."""
-    backbone = BackboneProcess(folder, host="0.0.0.0", prefix=routed.router.command([]))  # noqa: S104
+def _sites(
+    running: ExitStack, folder: Path, routed: Routed, hosts: Sequence[Host]
+) -> tuple[list[str], list[int]]:
+    """A daemon and an uplink on each host, a backbone on the router: the sockets of the daemons, all processes."""
+    prefix = routed.router.command([])
+    backbone = BackboneProcess(folder, host="0.0.0.0", prefix=prefix)  # noqa: S104
     running.enter_context(backbone)
-    daemons = []
+    daemons, standing = [], [backbone.process.pid]
     for host in hosts:
         (folder / host.name).mkdir()
         flags = ("--host", host.name, "--broadcast", BROADCAST, "--port", str(PORT))
@@ -294,9 +296,10 @@ def _sites(running: ExitStack, folder: Path, routed: Routed, hosts: Sequence[Hos
         flags = ("--export", "flow/>", "--import", "flow/>")
         uplink = UplinkProcess(where, daemon, carrier, *flags, name=host.name, prefix=host.command([]))
         running.enter_context(uplink)
+        standing += [daemon.process.pid, uplink.process.pid]
     for host, daemon in zip(reversed(hosts), daemons, strict=True):
         wait_until(partial(_hear, daemon, host.name), "the uplinks to hear each other")
-    return [f"bus:{daemon.socket}" for daemon in daemons]
+    return [f"bus:{daemon.socket}" for daemon in daemons], standing
 
 
 def _crossed(
@@ -345,6 +348,10 @@ def _show(report: Report, found: Mapping[str, Mapping[float, list[Crossed]]]) ->
             shares = Series(name, [100 * each.delivered.share for each in runs])
             title = f"{name}: delivered at {loss:.0%} loss"
             report.figures.append(Figure(f"links/delivered/{loss:.0%}/{name}", title, "%", shares, note=note))
+        if lossless := losses.get(0.0):
+            each = Series(name, [run.bytes / run.datagrams for run in lossless])
+            key = "links/packet-bytes" if name == UPLINKS else f"links/packet-bytes/{name}"
+            report.figures.append(Figure(key, f"{name}: a packet, without loss", "bytes", each))
     x = "percent of the packets lost, on each line, each way"
     ours_last = {name: found[name] for name in reversed(found)}
     for at, percentile in enumerate(PERCENTILES):

@@ -193,13 +193,15 @@ def _wait_for_heartbeats(daemon: DaemonProcess, count: int) -> None:
 
 def _nats(nats: Contender, hosts: Sequence[Host], folder: Path) -> Iterator[list[str]]:
     """On the host of the publisher."""
-    with nats_server(nats, hosts[0], hosts[0].address, folder) as address:
+    with nats_server(nats, hosts[0], hosts[0].address, folder) as (address, _):
         yield [address] * len(hosts)
 
 
 @contextmanager
-def nats_server(nats: Contender, host: Host, address: str, folder: Path) -> Iterator[str]:
-    """It runs on this host, at this address of it; nobody is cut off who is behind. What clients are told."""
+def nats_server(nats: Contender, host: Host, address: str, folder: Path) -> Iterator[tuple[str, int]]:
+    """It runs on this host, at this address of it; nobody is cut off who is behind. What clients are told, and its
+    process.
+    """
     address = f"{address}:{NATS_PORT}"
     configuration = folder / "nats.conf"
     configuration.write_text(
@@ -214,7 +216,7 @@ def nats_server(nats: Contender, host: Host, address: str, folder: Path) -> Iter
                 if server.poll() is not None or time.monotonic() > deadline:
                     raise MeasurementError("nats-server does not start")
                 time.sleep(0.02)
-            yield f"nats:{address}"
+            yield f"nats:{address}", server.pid
         finally:
             server.kill()
 

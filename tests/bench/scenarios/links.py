@@ -17,6 +17,8 @@ from pathlib import Path
 from select import select
 from statistics import median
 
+from bccnd.wire.fyrehose import Push
+from bccnd.wire.link import Seal, source
 from tests.backbone.process import BackboneProcess
 from tests.bench.charts import Lines
 from tests.bench.loads import PAYLOAD
@@ -32,7 +34,7 @@ from tests.hosts.lossy import Lossy
 from tests.hosts.routed import LINK, LINKS, Routed
 from tests.hosts.segment import BROADCAST, Host, ip
 from tests.packet_client import wait_until
-from tests.plain_bccn import free_port
+from tests.plain_bccn import datagram, free_port
 from tests.uplink.nats_server import NatsServer
 from tests.uplink.process import UplinkProcess, links, segment
 
@@ -49,6 +51,7 @@ QUICK_LOSSES = (0.05,)
 LOSS_RATE, LOSS_COUNT = 1000, 2000
 RUNS, PATIENCE = 3, 5
 PORT = 5400
+HEADERS = 14 + 20 + 8  # of Ethernet, IPv4 and UDP
 UPLINKS, NATS = "uplinks", "nats over tcp"
 
 
@@ -287,7 +290,7 @@ def _sites(
     daemons, standing = [], [backbone.process.pid]
     for host in hosts:
         (folder / host.name).mkdir()
-        flags = ("--host", host.name, "--broadcast", BROADCAST, "--port", str(PORT))
+        flags = ("--host", host.name, "--broadcast", BROADCAST, "--port", str(PORT), "--interface", "eth0")
         daemons.append(DaemonProcess(folder / host.name, *flags, prefix=host.command([])))
         running.enter_context(daemons[-1])
     for host, daemon in zip(hosts, daemons, strict=True):
@@ -335,6 +338,14 @@ def _carried_by_lines(router: Host) -> tuple[int, int]:
     return sum(row[1] + row[9] for row in lines), sum(row[0] + row[8] for row in lines)
 
 
+def _packet_bytes() -> int:
+    """What Ethernet carries for one message in a datagram of its own, with the key of a link."""
+    inner = datagram("relay01/program/1234", 1_700_000_000_000_000, CHANNEL, bytes(PAYLOAD))
+    seal = Seal((b"a key of the link",))
+    link = seal.numbered(source(b"north", b"0123456789abcdef"), 1_000_000, 999_999, inner)
+    return len(Push(link).serialize()) + HEADERS
+
+
 def _show(report: Report, found: Mapping[str, Mapping[float, list[Crossed]]]) -> None:
     for name, losses in found.items():
         for loss, runs in losses.items():
@@ -348,10 +359,8 @@ def _show(report: Report, found: Mapping[str, Mapping[float, list[Crossed]]]) ->
             shares = Series(name, [100 * each.delivered.share for each in runs])
             title = f"{name}: delivered at {loss:.0%} loss"
             report.figures.append(Figure(f"links/delivered/{loss:.0%}/{name}", title, "%", shares, note=note))
-        if lossless := losses.get(0.0):
-            each = Series(name, [run.bytes / run.datagrams for run in lossless])
-            key = "links/packet-bytes" if name == UPLINKS else f"links/packet-bytes/{name}"
-            report.figures.append(Figure(key, f"{name}: a packet, without loss", "bytes", each))
+    size = Series("fyrehose", [_packet_bytes()])
+    report.figures.append(Figure("links/packet-bytes", "fyrehose: a packet on the line", "bytes", size))
     x = "percent of the packets lost, on each line, each way"
     ours_last = {name: found[name] for name in reversed(found)}
     for at, percentile in enumerate(PERCENTILES):

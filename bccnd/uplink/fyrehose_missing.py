@@ -17,6 +17,7 @@ Rules
   nobody keeps, nothing is asked for; between two that come, everything is; between one and the other samples are
   taken again, closer together. So a crash costs some hundred small requests and few seconds, in which what comes goes
   on. An island between two crashes that is shorter than the distance of samples is passed over.
+- Next to what comes of a long gap, more is asked for at once: mostly it is there, too, and the survey takes seconds.
 - Everything is bounded: the parts that it is cut into, and thereby the time of a call.
 """
 
@@ -59,6 +60,8 @@ LONG, END = 2048, 256
 # Samples of a survey: at least, and at most, in between one for so many numbers, as a crash skips at least twice as
 # many (``bccnd/backbone/numbers.py``); and the numbers of a sample.
 SAMPLES_LEAST, SAMPLES_MOST, SAMPLE_DISTANCE, SAMPLE = 16, 64, 1 << 18, 16
+# What rests is asked for once a number comes that is so near to it.
+NEAR = 128
 
 WAITING, READY, ASKED, RESTING, GONE = range(5)
 
@@ -178,6 +181,8 @@ class Missing:
             self._progress = now
             self._window = min(float(WINDOW_MOST), self._window + 0.25)
         self._arrived(part, seq)
+        if part.doubtful:
+            self._reach(seq)
         self._trim()
         if self._ready:  # there is room for more
             self._again = 0.0
@@ -369,6 +374,20 @@ class Missing:
                 else:
                     self._survey(part)
         self._trim()
+
+    def _reach(self, seq: int) -> None:
+        """Ask for what rests near a number that came, without waiting for the survey: RANGE numbers on each side."""
+        for near in (seq - NEAR, seq + NEAR):
+            part = self._find(near)
+            if part is None or part.state != RESTING or part.index >= 0:
+                continue
+            if part.size > RANGE:
+                rest = part.split(part.after - RANGE if near < seq else part.first + RANGE)
+                self._insert(rest, moved=True)
+                part = rest if near < seq else part
+            part.survey = None
+            self._move(part, READY)
+        self._bound()
 
     # -- the parts
 

@@ -183,6 +183,25 @@ def test_who_is_cut_off_before_a_crash_misses_nothing() -> None:
     world.settle(lambda: {*wanted, b"the last"} <= away.ear.messages)
 
 
+def test_who_is_late_after_a_crash_waits_for_no_survey() -> None:
+    """Others were sent more meanwhile than is asked for at once on either side of a long gap."""
+    world = World(delay=(0.002, 0.0))
+    one, late = world.station(position=1), world.station(position=1)
+    connected(world, one, late)
+    one.publish(b"before")
+    world.settle(lambda: late.ear.messages == {b"before"})
+    world.kill()
+    world.start()
+    world.cut.add(late.address)
+    wanted = numbered("one", 1500)
+    one.publish(*wanted)
+    world.settle(lambda: len(one.ear.numbers) == 1501)
+    world.cut.clear()
+    world.run(1.0)  # it has a place again
+    one.publish(b"the last")
+    world.settle(lambda: {*wanted, b"the last"} <= late.ear.messages, seconds=4.0)
+
+
 def test_numbers_that_begin_anew_are_heard() -> None:
     """A backbone without a state file; positions rise all the same."""
     world = World()

@@ -198,6 +198,17 @@ def test_before_and_after_a_crash_much_may_be_kept() -> None:
     assert len(asker.requests) < 3000
 
 
+def test_next_to_what_comes_no_survey_is_waited_for() -> None:
+    """A survey without an end; there are more numbers at both ends than are asked for at first."""
+    low, high, end = 3000, (1 << 20) - 2000, 1 << 20
+    made = missing(tries=1 << 20, patience=1e9)
+    asker = Asker(made, keeps=lambda seq: seq <= low or seq >= high)
+    made.take(end, 100.0)
+    asker.run(10.0)
+    assert asker.came == {*range(1, low + 1), *range(high, end)}
+    assert made.asked < len(asker.came) + 4 * RANGE + LONG
+
+
 def test_the_younger_part_that_is_kept_comes() -> None:
     made = missing()
     asker = Asker(made, keeps=lambda seq: seq > 150_000)

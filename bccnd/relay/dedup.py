@@ -24,9 +24,9 @@ Rules
 - A source is relayed when a bridge brings it from elsewhere (``bccnd/wire/REPAIR.md``, "Relayed sources"). Numbers
   of it may be left out on purpose: they are no losses, unless they were asked for and nobody answered. What a bridge
   of this host brings is, far below the last, no restart of a clock.
-- A key proves nothing of what is relayed: it may have been forged where it comes from. So a jump of more than FILTERED
-  is a stray there, with or without a key; and as what is left out jumps, too, the number that agrees is not LIKE times
-  as far from the stray as that is from the last.
+- A key proves nothing of what is relayed: it may have been forged where it comes from. So a jump of more than
+  FILTERED is a stray there, with or without a key; and as what is left out jumps, too, the number that agrees is not
+  LIKE times as far from the stray as that is from the last.
 - Where a daemon keeps what a source sends (``Gaps``), a message behind which numbers are missing waits, and so does a
   stray; a missing number that comes is none too late. A number is a restart only further down than its daemon may
   send again, if it is a clock's.

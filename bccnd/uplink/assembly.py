@@ -23,6 +23,7 @@ def options_of(settings: UplinkSettings, keys: tuple[bytes, ...]) -> Options:
         import_=_encoded(settings.import_),
         rates=tuple(Rate(rate.pattern.encode(), rate.per_second, rate.burst) for rate in settings.rate),
         hold_bytes=settings.hold_bytes,
+        local_names=settings.local_names,
         # A message of NATS is one of ours, so that whoever subscribes there reads it.
         **{"batch_bytes": 0} if settings.medium == "nats" else {},
     )

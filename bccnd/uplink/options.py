@@ -26,8 +26,8 @@ class Options:
     channels that are carried out and in; what none of them names is not carried.
 
     ``batch_bytes``: of the messages of one link datagram; 0: one message each. ``hold_bytes``: of what waits for
-    missing link datagrams, of all links. ``ready_bytes``: of what waits for the segment. ``local_names``: whether others
-    may bring messages under the names of hosts of this segment.
+    missing link datagrams, of all links. ``ready_bytes``: of what waits for the segment. ``local_names``: whether
+    others may bring messages under the names of hosts of this segment.
     """
 
     name: bytes

@@ -167,10 +167,14 @@ class Sources:
             self._enter(src, source)
             return Verdict.NEW, 1
         step = seq - source.last
+        if source.strays:
+            count = min([stray - seq for stray in source.strays if stray > seq] + [count])
         if bridge is not None:
+            if seq in source.strays:  # the segment was faster
+                source.duplicates += 1
+                return Verdict.DUPLICATE, 1
             self._bring(source, step, bridge)
         elif source.strays or step > self._near:
-            count = min([stray - seq for stray in source.strays if stray > seq] + [count])
             stray = self._judge_stray(src, source, seq, count, now)
             if stray:
                 return stray

@@ -343,6 +343,10 @@ class Uplink:
             self._status_at = now + STATUS_SECONDS
             self.outbound.age(now)
             self.outbound.push(self.carrier)  # what waits for a disk that failed, and not for the carrier
+            if self.carrier.room > 0:
+                self.inbound.age()
+            if self.inbound.out:
+                self._import_all(now)
             self._commit_soon(now)
             self._say()
         elif self._last_at and now >= self._last_at[0]:

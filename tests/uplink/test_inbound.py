@@ -8,6 +8,7 @@ from bccnd.uplink.inbound import (
     HELD_BYTES,
     HELD_MANY,
     LINKS_LIMIT,
+    OVER_SECONDS,
     PROVEN,
     SILENT_SECONDS,
     Held,
@@ -96,6 +97,24 @@ def test_a_status_shows_the_loss_of_the_last() -> None:
     assert hearing.complete(7) == []
     assert hearing.lost == 2
     assert hearing.came(8, 4, 4) == [4]
+
+
+def test_what_a_dead_link_holds_goes_on_at_last() -> None:
+    """Nobody says that what is missing will not come."""
+    hearing = Hearing()
+    hearing.came(1, 1, 1)
+    hearing.came(2, 3, 1)
+    for number in range(2):
+        for _ in range(OVER_SECONDS):
+            hearing.inbound.age()
+        assert hearing.out() == []
+        hearing.came(3 + number, 5, 1)  # it is there after all
+    for _ in range(OVER_SECONDS + 1):
+        hearing.inbound.age()
+    assert hearing.out() == [3, 5]
+    assert hearing.lost == 2
+    hearing.inbound.age()
+    assert hearing.came(5, 6, 6) == [6]
 
 
 def test_who_holds_most_gives_up_first() -> None:

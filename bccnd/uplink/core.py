@@ -237,6 +237,8 @@ class Uplink:
         self.inbound.completed(position)
         if self.inbound.out:
             self._import_all(self._now())
+        elif not self._journal.position:  # a restart is to go on here, whatever comes next
+            self._commit_soon(self._now())
 
     def published(self, number: int) -> None:
         self.outbound.published(number)

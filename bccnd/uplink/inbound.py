@@ -7,7 +7,7 @@ Rules
 - A link of which nothing is heard for OVER_SECONDS says no floor any more: what it holds goes on without the rest.
 - When what all links hold is too much, the link that holds most gives up what it misses first.
 - A link begins at the first floor that is heard of it. What was given a number before, and does not come, is no loss,
-  nor is a gap of GAP_LIMIT and more, which is a restart of the sender.
+  nor is a gap of GAP_LIMIT and more but for what it has beyond the jumps of restarts.
 - Links are bounded. A new one takes the place of one that has said little, or nothing for a while; else it has none.
 - A message is dropped if its source has said a later one by another link: it came by that link too, or is too late.
 """
@@ -19,6 +19,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from bccnd.errors import LinkError
+from bccnd.uplink.journal import RESTART_JUMP
 from bccnd.wire.link import Inner, Numbered, Status, messages, segment_of
 
 # Some kilobytes each, and what they hold.
@@ -31,7 +32,7 @@ SILENT_SECONDS = 60.0
 OVER_SECONDS = 3600
 # Links that had to go whose next number is remembered, so that nothing of them comes twice.
 GONE_LIMIT = 256
-# A gap of so many numbers or more is a restart of the sender, which leaves 2^40 out.
+# A gap of so many numbers or more is a restart of the sender, which leaves RESTART_JUMP out.
 GAP_LIMIT = 1 << 32
 # Bytes that a held datagram takes besides its own.
 HELD_BYTES = 320
@@ -281,7 +282,7 @@ class Inbound:
     def _skip_to(self, link: Link, number: int) -> None:
         if number <= link.next:
             return
-        missing = number - max(link.next, link.begun)
+        missing = (number - max(link.next, link.begun)) % RESTART_JUMP if number > link.begun else 0
         if 0 < missing < GAP_LIMIT:
             link.lost += missing
             self.received.lost += missing

@@ -230,6 +230,22 @@ def test_a_restart_of_the_sender_is_no_loss() -> None:
     assert hearing.lost == 0
 
 
+def test_what_is_lost_after_a_restart_of_the_sender_is_counted() -> None:
+    hearing = Hearing()
+    hearing.came(1, 1, 1)
+    again = 2 + RESTART_JUMP
+    hearing.came(5, again + 3, again + 1)
+    assert hearing.complete(5) == []
+    assert hearing.lost == 1
+    assert hearing.came(6, again + 4, again + 3) == []
+    assert hearing.complete(6) == [again + 3, again + 4]
+    assert hearing.lost == 3
+    far = again + 5 - 2 + 2 * RESTART_JUMP  # two more restarts, the last before it had written two numbers
+    hearing.came(7, far, far)
+    assert hearing.complete(7) == [far]
+    assert hearing.lost == 3
+
+
 def test_taken_is_never_above_what_is_held() -> None:
     hearing = Hearing(hold_bytes=1 << 30)
     hearing.came(1, 1, 1)

@@ -167,17 +167,13 @@ class Sources:
             self._enter(src, source)
             return Verdict.NEW, 1
         step = seq - source.last
-        if source.strays:
+        if source.strays or (bridge is None and step > self._near):
             count = min([stray - seq for stray in source.strays if stray > seq] + [count])
-        if bridge is not None:
-            if seq in source.strays:  # the segment was faster
-                source.duplicates += 1
-                return Verdict.DUPLICATE, 1
-            self._bring(source, step, bridge)
-        elif source.strays or step > self._near:
-            stray = self._judge_stray(src, source, seq, count, now)
+            stray = self._judge_stray(src, source, seq, count, now, is_sure=bridge is not None)
             if stray:
                 return stray
+        if bridge is not None:
+            self._bring(source, step, bridge)
         if step <= 0:
             verdict = self._behind(source, seq, now, bridge)
             if verdict is Verdict.RESTARTED:
@@ -312,12 +308,16 @@ class Sources:
         return source
 
     def _judge_stray(
-        self, src: bytes, source: Source, seq: int, count: int, now: float
+        self, src: bytes, source: Source, seq: int, count: int, now: float, *, is_sure: bool
     ) -> tuple[Verdict | None, int] | None:
-        """As ``observe_run``, for a stray, or one that comes again; None: no stray, or a jump that is agreed with."""
+        """As ``observe_run``, for a stray, or one that comes again; None: no stray, or a jump that is agreed with, or
+        ``is_sure``, as a bridge is.
+        """
         if seq in source.strays:
             source.duplicates += 1
             return Verdict.DUPLICATE, 1
+        if is_sure:
+            return None
         is_jump = seq - source.last > self._near
         is_new = seq > source.last  # a further copy says nothing about where the source is
         if is_new and (not is_jump or source.lone > seq):

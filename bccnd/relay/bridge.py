@@ -229,7 +229,8 @@ class Bridge:
                     self._keep_known(session, src, seq + known, part, alone, moment)
                 known = after
             if verdict is OK or verdict is None or verdict is Verdict.REPAIRED:
-                if last is None or (source and source.last < last):  # its numbers have begun anew
+                strayed = source is not None and source.strays and seq + done not in source.strays
+                if last is None or strayed or (source and source.last < last):  # its numbers have begun anew
                     self._sent.begin_anew(src, seq + done)
                 self._note_relayed(src, seq + done, source, last, moment)
                 part = (starts, ends) if same == len(starts) else (starts[done:after], ends[done:after])

@@ -49,7 +49,7 @@ CONTROLS = [
     b"listen", b"tap\0on", b"tap\0off", b"status", b"clients", b"sources", b"bogus", b"", b"!/cred/whoami",
     b"format x", b"heartbeat\x001", b"heartbeat\x005 at work", b"heartbeat\0off", b"heartbeat\0x",
     b"blocking/soft/block", b"blocking/hard/discard", b"order/stack", b"listeners\0!/cred/1/2/3/x t",
-    b"listeners\0a/b", b"listeners\0! t", b"listeners\0!here/p/11 t",
+    b"peer\0x", b"peer\x001 2 3", b"listeners\0a/b", b"listeners\0! t", b"listeners\0!here/p/11 t",
 ]  # fmt: skip
 NAMES = [
     b"here/p/11/tag",

@@ -347,6 +347,9 @@ class Model:
             client.format_chosen = client.format_chosen or key == b"format"
         elif key == b"name":
             self.rename(client, value)
+        elif key == b"peer":
+            require(client.rights.speak_for)
+            raise PacketError("bad-value", "")  # as all that the fuzzer says of others
         elif key == b"heartbeat":
             self.set_heartbeat(client, value)
         elif key == b"queue" or key.startswith((b"blocking/", b"order/")):

@@ -262,6 +262,9 @@ class Grant(BaseModel):
     observe: bool = Field(
         default=False, description="Whether they may see the daemon's status, other clients, and sources."
     )
+    speak_for: bool = Field(
+        default=False, description="Whether they may say that a connection of theirs is another user's."
+    )
 
 
 def _merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What must hold between segments: what uplinks were given, what backbones numbered, and what came out elsewhere.
 
-The rules, by the name that a ``Broken`` has. Those of each segment (``invariants``) hold beside them, so nobody gets a
+The rules, by the name that a ``Broken`` has. Those of each segment (``invariants``) hold beside them: nobody gets a
 message twice or out of order, wherever it is from.
 
     number   a backbone gives no number twice, an uplink no link number to two datagrams

@@ -192,7 +192,8 @@ class _LinkedDrawing(_Drawing):
             replace(host, segment=place, start=0.0)
             for host, place in zip(self._hosts(), self.places, strict=True)
         )
-        uplinks, network = self._uplinks(), self._network()
+        # Who hears itself takes what a bridge brought of two lives of a source at once for a third.
+        uplinks, network = self._uplinks(), replace(self._network(), echo=False)
         elements = [*self._bursts(), *self._faults(), *self._link_faults(uplinks)]
         if self.often(0.4):  # the segments are calm: whatever goes wrong does so between them
             hosts = tuple(

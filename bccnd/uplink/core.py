@@ -392,6 +392,7 @@ class Uplink:
                     "datagrams": link.datagrams,
                     "messages": link.messages,
                     "duplicates": link.duplicates,
+                    "missed": link.missed,
                     "lost": link.lost,
                     "hosts": [host.decode() for host in self._homes.of(link.src, now)],
                 }

@@ -118,7 +118,7 @@ async def test_what_it_says_of_itself_taps_alone_see(daemon: DaemonProcess, hear
             while len(seen) < 2:
                 packet = await asyncio.to_thread(tap.receive)
                 _, found, said = packet.partition(f":{FACTS_CHANNEL}|".encode())
-                seen += [said] * bool(found)
+                seen += [said] * bool(found and packet.startswith(b"RECV local "))
         assert seen == [b"{1}", b"{2}"]
         assert bus.counts["refused"] == 0
     await bus.say(FACTS_CHANNEL, [b"to nobody, as there is no daemon"])
@@ -288,6 +288,22 @@ async def test_a_replaced_daemon_is_not_noticed(tmp_path: Path, flags: tuple[str
             await bus.send([datagram("far/x/1", 1, "b", b"x")])
             assert client.message() == ("b", b"x")
             assert bus.reason == ""
+
+
+async def test_a_host_that_is_silent_or_relayed_is_not_here(heard: Heard) -> None:
+    rows = {
+        "a": {"state": "alive"},
+        "b": {"state": "silent"},
+        "c": {"state": "left"},
+        "d": {"relayed": {"host": "x"}},
+    }
+
+    async def sources() -> list[dict[str, Any]]:
+        return [{"src": f"{host}/bccnd/7", **row} for host, row in rows.items()]
+
+    bus = Bus("@nobody", heard, "bccnd/links", list)
+    bus._client = SimpleNamespace(name="here/bccnd-uplink/7", sources=sources)  # type: ignore[assignment]
+    assert await bus.hosts() == ["here", "a"]
 
 
 async def test_its_own_host_is_there_however_many_others_are(heard: Heard) -> None:

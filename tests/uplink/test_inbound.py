@@ -8,6 +8,7 @@ from bccnd.uplink.inbound import (
     HELD_BYTES,
     HELD_MANY,
     LINKS_LIMIT,
+    OVER_SECONDS,
     PROVEN,
     SILENT_SECONDS,
     Held,
@@ -106,8 +107,8 @@ def test_what_a_later_one_overtook_was_missed_once() -> None:
     assert (link.missed, link.next, link.lost) == (3, 11, 0), "6, 7 and 9"
     hearing.inbound.said(11, Status(SRC, 13, 13, ()), 0.0)
     assert link.missed == 5, "11 and 12, which were published before"
-    hearing.came(12, 11 + RESTART_JUMP, 13)
-    assert link.missed == 5, "nobody used the others"
+    hearing.came(12, 14 + RESTART_JUMP, 13)
+    assert link.missed == 6, "13; nobody used the others"
 
 
 def test_what_was_sent_before_a_link_is_heard_was_not_missed() -> None:
@@ -117,6 +118,24 @@ def test_what_was_sent_before_a_link_is_heard_was_not_missed() -> None:
     hearing.came(3, 5, 5)
     (link,) = hearing.inbound.links.values()
     assert link.missed == 0
+
+
+def test_what_a_dead_link_holds_goes_on_at_last() -> None:
+    """Nobody says that what is missing will not come."""
+    hearing = Hearing()
+    hearing.came(1, 1, 1)
+    hearing.came(2, 3, 1)
+    for number in range(2):
+        for _ in range(OVER_SECONDS):
+            hearing.inbound.age()
+        assert hearing.out() == []
+        hearing.came(3 + number, 5, 1)  # it is there after all
+    for _ in range(OVER_SECONDS + 1):
+        hearing.inbound.age()
+    assert hearing.out() == [3, 5]
+    assert hearing.lost == 2
+    hearing.inbound.age()
+    assert hearing.came(5, 6, 6) == [6]
 
 
 def test_who_holds_most_gives_up_first() -> None:
@@ -230,6 +249,22 @@ def test_a_restart_of_the_sender_is_no_loss() -> None:
     assert hearing.came(5, again, again) == []
     assert hearing.complete(5) == [again]
     assert hearing.lost == 0
+
+
+def test_what_is_lost_after_a_restart_of_the_sender_is_counted() -> None:
+    hearing = Hearing()
+    hearing.came(1, 1, 1)
+    again = 2 + RESTART_JUMP
+    hearing.came(5, again + 3, again + 1)
+    assert hearing.complete(5) == []
+    assert hearing.lost == 1
+    assert hearing.came(6, again + 4, again + 3) == []
+    assert hearing.complete(6) == [again + 3, again + 4]
+    assert hearing.lost == 3
+    far = again + 5 - 2 + 2 * RESTART_JUMP  # two more restarts, the last before it had written two numbers
+    hearing.came(7, far, far)
+    assert hearing.complete(7) == [far]
+    assert hearing.lost == 3
 
 
 def test_taken_is_never_above_what_is_held() -> None:

@@ -426,6 +426,7 @@ class Uplink:
                     "datagrams": link.datagrams,
                     "messages": link.messages,
                     "duplicates": link.duplicates,
+                    "missed": link.missed,
                     "lost": link.lost,
                     "hosts": [host.decode() for host in self._homes.of(link.src, now)],
                 }

@@ -60,6 +60,8 @@ def rules_of(settings: BackboneSettings, keys: tuple[bytes, ...]) -> Rules:
         settings.requests,
         settings.strangers,
         keys,
+        settings.numbers,
+        settings.pushes,
     )
 
 

@@ -83,6 +83,10 @@ class BackboneSettings(BaseModel):
     address_subscribers: int = _number(64, 1, 1024, "most subscribers of one address")
     range: int = _number(256, 1, 65_536, "most numbers that one FORWARD asks for")
     requests: int = _number(1000, 1, 1_000_000, "most REQUESTs of one address in a second")
+    numbers: int = _number(
+        65_536, 1, 1 << 30, "most numbers that the REQUESTs of one address ask for in a second"
+    )
+    pushes: int = _number(0, 0, 1 << 30, "most messages of one address in a second; 0: as many as it likes")
     buffer_bytes: int = _number(
         4 * MIB, 64 << 10, 1 << 30, "bytes that the kernel may hold for the socket, in each direction"
     )

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from bccnd.errors import ConfigError
-from bccnd.process import logs
 from bccnd.process.one_table import OneTable
-from bccnd.process.settings import ListenAddress
+from bccnd.process.settings import LogFormat, LogLevel, MetricsAddress
 
 PREFIX = "BCCND_BACKBONE_"
 TABLE = "backbone"
@@ -90,14 +89,9 @@ class BackboneSettings(BaseModel):
     buffer_bytes: int = _number(
         4 * MIB, 64 << 10, 1 << 30, "bytes that the kernel may hold for the socket, in each direction"
     )
-    metrics: ListenAddress = Field(
-        default="",
-        description="serve Prometheus metrics at 127.0.0.1:PORT, [::1]:PORT or a socket path; empty: none",
-    )
-    log_level: logs.Level = Field(default="info", description="debug, info, warning or error")
-    log_format: logs.Format = Field(
-        default="auto", description="console, json, or auto: console on a terminal"
-    )
+    metrics: MetricsAddress = ""
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "auto"
 
     @field_validator("listen")
     @classmethod
@@ -162,12 +156,10 @@ command_line, load, effective = PROGRAM.command_line, PROGRAM.load, PROGRAM.effe
 def applicable(
     running: BackboneSettings, wanted: BackboneSettings
 ) -> tuple[BackboneSettings, list[str], list[str]]:
-    """The settings to run with now, the names that change, and the names that need a restart.
+    """As ``OneTable.applicable``.
 
     Raises ``ConfigError`` when the keys would go: the file may have been emptied by mistake.
     """
     if running.key_file and not wanted.key_file:
         raise ConfigError("key_file: is set no more, and anybody could subscribe; restart if that is meant")
-    differing = [name for name, value in wanted if value != getattr(running, name)]
-    held = {name: getattr(running, name) for name in differing if name in FIXED}
-    return wanted.model_copy(update=held), [name for name in differing if name not in held], list(held)
+    return PROGRAM.applicable(running, wanted, FIXED)

@@ -257,6 +257,8 @@ class Uplink:
         self.inbound.completed(position)
         if self.inbound.out:
             self._import_all(self._now())
+        elif not self._journal.position:  # a restart is to go on here, whatever comes next
+            self._commit_soon(self._now())
 
     def published(self, number: int) -> None:
         self.outbound.published(number)
@@ -376,6 +378,10 @@ class Uplink:
             self._status_at = now + STATUS_SECONDS
             self.outbound.age(now)
             self.outbound.push(self.carrier)  # what waits for a disk that failed, and not for the carrier
+            if self.carrier.room > 0:
+                self.inbound.age()
+            if self.inbound.out:
+                self._import_all(now)
             self._commit_soon(now)
             self._say()
         elif self._last_at and now >= self._last_at[0]:

@@ -132,6 +132,16 @@ def test_one_that_is_refused_stands_alone():
     assert [message_of(each).seq - CLOCK for each in bus.messages_sent] == [0, 1, 5]
 
 
+def test_what_the_segment_brought_far_ahead_is_not_brought_again():
+    """Without a key such a number is a stray, until others agree with it."""
+    bus = Bus()
+    reader, bridge = bus.connect(b"SUB a"), bridge_of(bus)
+    bring(bridge, numbered(0))
+    bus.hear(*numbered(40))
+    bring(bridge, numbered(40, *range(10, 13), *range(39, 42)))
+    assert got(reader) == [0, 40, 10, 11, 12, 39, 41]
+
+
 def test_a_run_is_judged_once():
     bus = Bus(KEYED)
     reader, bridge = bus.connect(b"SUB a"), bridge_of(bus)

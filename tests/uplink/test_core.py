@@ -70,6 +70,23 @@ def test_a_message_crosses_once_without_its_sum() -> None:
     assert taken(berlin) == []
 
 
+def test_what_an_uplink_that_died_left_goes_on_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bccnd.uplink.inbound.OVER_SECONDS", 3)
+    world = World()
+    paris, berlin = world.uplink(b"paris"), source(b"berlin", b"0" * 16)
+    for number in (1, 3):
+        paris.came(number, Seal().numbered(berlin, number, 1, datagram(number)))
+    assert taken(paris) == [datagram(1)]
+    world.medium.carriers[0].connected = False
+    for _ in range(9):
+        world.pass_on(1.0)
+    assert taken(paris) == []
+    world.medium.carriers[0].connected = True
+    for _ in range(9):
+        world.pass_on(1.0)
+    assert taken(paris) == [datagram(3)]
+
+
 def test_nothing_is_carried_that_is_not_named_on_both_sides() -> None:
     world = World()
     berlin = world.uplink(export=(b"door/>", b"log/>"))

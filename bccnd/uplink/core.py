@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bccnd.errors import LinkError
-from bccnd.uplink.carrier import Carrier
+from bccnd.uplink.carrier import Carrier, Facts
 from bccnd.uplink.exports import Route, exported, imported
 from bccnd.uplink.heard import Heard
 from bccnd.uplink.homes import Homes
@@ -94,9 +94,16 @@ class _Away:
 
     room = 0
 
+    def publish(self, number: int, datagram: bytes, channel: bytes) -> None: ...
+
     def say(self, datagram: bytes) -> None: ...
 
     def taken(self, position: int) -> None: ...
+
+    async def run(self, position: int) -> None: ...
+
+    def facts(self) -> Facts:
+        return Facts("no carrier yet")
 
 
 class Uplink:
@@ -105,7 +112,7 @@ class Uplink:
     def __init__(
         self, options: Options, journal: Journal, now: Callable[[], float], unix_ns: Callable[[], int]
     ) -> None:
-        self.carrier: Carrier = _Away()  # type: ignore[assignment]
+        self.carrier: Carrier = _Away()
         self.options = options
         self.counts: Counter[str] = Counter(dict.fromkeys(DROPPED, 0))
         # Link datagrams that break a rule, by the rule.

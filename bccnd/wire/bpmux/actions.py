@@ -136,7 +136,6 @@ class Actions:
             raise ValueError(f"{entity} is not to be read")
         if entity.receiving is State.OPEN:
             entity.receiving = after(entity.receiving, Step.LEAVE)
-            entity.pending = 0
             self.outgoing.add(
                 entity.cancelling, chunks.CANCEL if entity.ours else chunks.CANCEL_PEER, payload
             )
@@ -175,8 +174,6 @@ class Actions:
             self.tables.remove(entity)
         else:
             entity.state = after(entity.state, Step.SENT)
-            if entity.ours and entity.answered:  # while our Cancel was under way
-                entity.state = after(entity.state, Step.PEER)
 
     def _channel_sent(self, channel: Channel, kind: int) -> None:
         if kind in (chunks.MESSAGE, chunks.MESSAGE_PEER):
@@ -199,9 +196,13 @@ class Actions:
 
     def finish(self) -> None:
         if self.said == self.heard == FAREWELL:
-            self.is_finished = True
-            self.outgoing.stop()
+            self.drop()
             self.events.append(Finished())
+
+    def drop(self) -> None:
+        """Nothing is said or heard any more."""
+        self.is_finished = True
+        self.outgoing.stop()
 
     def _check_size(self, payload: bytes) -> None:
         if len(payload) > self.limits.payload:

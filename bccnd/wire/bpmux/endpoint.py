@@ -7,12 +7,14 @@
 
 - It has no clock, no socket and no loop. Both sides are the same.
 - Sending never waits: what the peer has no credit for is queued, up to a limit, and goes out as credit comes.
-- After ``BpmuxError`` the connection is dropped and nothing is said; ``events`` still has what came before the fault.
+- After ``BpmuxError`` the connection is dropped: there is nothing to send, and whatever comes is passed over.
+  ``events`` still has what came before the fault.
 - The endpoint keeps the top level at ``Limits.reserve`` of credit by itself, acknowledges and answers pings.
 - While ``replies`` is large the peer does not read: then do not read from it either. At ``Limits.replies`` whatever
   causes one more raises ``BpmuxError``.
 """
 
+from bccnd.errors import BpmuxError
 from bccnd.wire.bpmux import chunks
 from bccnd.wire.bpmux.actions import Actions
 from bccnd.wire.bpmux.entities import Channel, Request
@@ -41,7 +43,11 @@ class Endpoint:
         """What these bytes bring, and whatever else happened since the last call. Raises ``BpmuxError``."""
         if data:
             self._beats.heard(now)
-        self._incoming.receive(data)
+        try:
+            self._incoming.receive(data)
+        except BpmuxError:
+            self._actions.drop()
+            raise
         return self.events()
 
     def expire(self, now: float) -> list[Event]:

@@ -132,7 +132,10 @@ class Channel:
 
 
 class Request:
-    """``ours``: this side waits for the response. ``state``: of the way of the response."""
+    """``ours``: this side waits for the response. ``state``: of the way of the response.
+
+    ``answered``: the response is queued, or has come while our Cancel, which is then finished, was under way.
+    """
 
     __slots__ = ("answered", "id", "is_open", "is_refused", "lane", "ours", "state")
 

@@ -85,6 +85,16 @@ def test_events_before_a_fault_are_not_lost() -> None:
     assert endpoint.events() == [Message(endpoint.top, b"a")]
 
 
+def test_nothing_is_said_after_a_fault() -> None:
+    endpoint = fresh()
+    with pytest.raises(BpmuxError):
+        endpoint.receive(head(chunks.PING, TOP) + b"\x8c", 0.0)
+    endpoint.open_sink(b"")
+    assert not endpoint.has_data_to_send
+    assert endpoint.data_to_send() == b""
+    assert endpoint.receive(head(chunks.PING, TOP), 0.0) == []
+
+
 def test_an_opening_that_is_too_long_is_refused_at_its_end() -> None:
     endpoint = fresh(Limits(payload=64))
     endpoint.receive(b"\xee\x00\x01\x00\x00", 0.0)

@@ -128,7 +128,7 @@ class Service:
         self._mistake = ""
         self._claims = 0  # of the core that were logged
         self._state_since = loop.time()
-        loop.set_exception_handler(self._on_exception)
+        loop.set_exception_handler(self._faults.handle)
 
     async def serve(self) -> None:
         """Serve until stopped. Raises ``BccndError`` when it cannot begin."""
@@ -374,13 +374,6 @@ class Service:
         snapshot = about | counted(facts, carrier, bus) | {"lost": lost(facts, carrier, bus)}
         return render(snapshot, accept)
 
-    def _on_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A fault of ours costs the callback that it is in."""
-        error = context.get("exception")
-        unless_out_of_memory(error)
-        log.error("fault", where=context["message"], exc_info=error)
-        self._faults.count()
-
     # -- reload
 
     def _on_hangup(self) -> None:
@@ -395,9 +388,7 @@ class Service:
                 options = options_of(settings, keys)
                 await self._change(settings, options)
             except BccndError as error:
-                for fault in str(error).splitlines():
-                    log.error("not reloaded, the old settings stay", fault=fault)
-                self._supervision.reloaded(str(error).splitlines()[0])
+                self._supervision.not_reloaded(error)
                 return
             self._health.resume()
             self._settings = settings

@@ -238,6 +238,9 @@ class Uplink:
             self.refused[error.rule] += 1
             return
         now = self._now()
+        if not self._journal.position:  # a restart is to begin here, whatever comes next
+            self._journal.note(position, {})
+            self._commit_soon(now)
         if segment_of(header.src) == self.options.name:
             self._hear_sibling(header, now)
         elif isinstance(header, Status):
@@ -257,8 +260,6 @@ class Uplink:
         self.inbound.completed(position)
         if self.inbound.out:
             self._import_all(self._now())
-        elif not self._journal.position:  # a restart is to go on here, whatever comes next
-            self._commit_soon(self._now())
 
     def published(self, number: int) -> None:
         self.outbound.published(number)
@@ -347,6 +348,7 @@ class Uplink:
 
     def _note(self, position: int, numbers: dict[bytes, int], passed: int) -> None:
         """``passed``: below it all is on the segment or held, and a link that waits stops no other."""
+        position = position or self._journal.position  # before anything is complete
         if (position, numbers) != (self._journal.position, self._journal.links):
             self._journal.note(position, numbers)
         self.carrier.taken(passed)
@@ -431,6 +433,7 @@ class Uplink:
                     "datagrams": link.datagrams,
                     "messages": link.messages,
                     "duplicates": link.duplicates,
+                    "missed": link.missed,
                     "lost": link.lost,
                     "hosts": [host.decode() for host in self._homes.of(link.src, now)],
                 }

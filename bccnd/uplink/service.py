@@ -31,7 +31,18 @@ from bccnd.process.fatal import Faults, unless_out_of_memory
 from bccnd.process.health import Health
 from bccnd.process.log_limit import LogLimit
 from bccnd.process.supervision import Supervision
-from bccnd.uplink.account import CHANNEL, Answering, Losses, Reasons, answers, counted, lost, mistaken, shown
+from bccnd.uplink.account import (
+    CHANNEL,
+    FACTS_CHANNEL,
+    Answering,
+    Losses,
+    Reasons,
+    answers,
+    counted,
+    lost,
+    mistaken,
+    shown,
+)
 from bccnd.uplink.assembly import carrier_of, limits_of, options_of
 from bccnd.uplink.bus import LOOK_SECONDS, Bus
 from bccnd.uplink.core import Uplink
@@ -211,11 +222,12 @@ class Service:
                 self._carrying = self._start(self.carrier.run(self.core.begin()))
 
     async def _look(self) -> None:
-        """Tell others which hosts there are."""
+        """Tell others which hosts there are, and recorders what was done."""
         while True:
             names = await self.bus.hosts()
             self.core.hosts([name.encode() for name in names])
             self._schedule()
+            await self.bus.say(FACTS_CHANNEL, answers(self._facts()))
             await asyncio.sleep(LOOK_SECONDS if names else AWAY_SECONDS)
 
     def _advance(self) -> None:
@@ -412,6 +424,7 @@ class Service:
             async with asyncio.timeout(STOP_SECONDS):
                 while not self._is_done():
                     await asyncio.sleep(LOOK_AGAIN_SECONDS)
+                await self.bus.say(FACTS_CHANNEL, answers(self._facts()))
 
     def _is_done(self) -> bool:
         sent = self.bus.reason or (self._idle and not self._incoming.is_set())

@@ -165,7 +165,8 @@ def test_a_mistake_is_named_in_the_last_line(
     "words",
     [
         ["status"], ["who"], ["who", "--all"], ["top", "--once", "-d", "0.1"], ["doctor"],
-        ["dump", "-C", "1"], ["dump", "-C", "1", "-v"], ["dump", "-C", "1", "-x"], ["sub", "-C", "1", "--json", ">"],
+        ["dump", "-C", "1", "a/>"], ["dump", "-C", "1", "-v", "a/>"], ["dump", "-C", "1", "-x", "a/>"],
+        ["sub", "-C", "1", "--json", ">"],
     ],
     ids=" ".join,
 )  # fmt: skip

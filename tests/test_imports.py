@@ -65,7 +65,6 @@ ONLY_IN = {
     "prometheus_client": {"process.exposition"},
     "pydantic": {"process", "recorder.settings", "backbone.settings", "uplink.settings"},
     "pydantic_core": {"process"},  # pydantic's own
-    "pydantic_settings": {"process"},
 }
 
 # Test files that lie beside those of single modules, and show what several of them do together.

@@ -546,3 +546,31 @@ def test_owner_group_and_mode_are_right_from_the_start(folder: Path, start: Star
         os.umask(before)
     assert (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) == final
     assert seen <= {(0, 0, 0), (0, NOBODY, BADGE), final}
+
+
+# --- speaking for others
+
+
+def speak_for(door: PacketClient, uid: int, pid: int) -> bytes:
+    door.send(f"CMSG peer\0{uid} {uid} {pid} node".encode())
+    return door.receive()
+
+
+def test_root_may_speak_for_a_process_of_this_host(start: Start) -> None:
+    """A pid counts as resident only with the uid that the kernel knows it by."""
+    own = os.getpid()
+    with start() as daemon:
+        for uid, may_tap in ((0, True), (STRANGER, False)):
+            with client(daemon, uid=0, gid=0) as door:
+                assert speak_for(door, uid, own) == f"CMSG peer\0here/node/{own}".encode()
+                assert allowed(door, b"CMSG tap\0on") is may_tap
+
+
+def test_who_is_spoken_for_takes_a_place_of_its_own(start: Start) -> None:
+    with start("limits = {clients_per_user = 1}") as daemon, client(daemon, uid=0, gid=0) as root:
+        with client(daemon, uid=0, gid=0) as first, client(daemon, uid=0, gid=0) as second:
+            assert speak_for(first, STRANGER, 0) == b"CMSG peer\0here/node/n1"
+            assert speak_for(second, STRANGER, 0) == b"CMSG closing\0limit: at most 1 clients of one user"
+        wait_until(lambda: root.status()["clients"] == 1, "both to have left")
+        with client(daemon, uid=0, gid=0) as third:
+            assert speak_for(third, STRANGER, 0).startswith(b"CMSG peer\0here/node/n")

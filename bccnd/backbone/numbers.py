@@ -9,11 +9,11 @@ Rules
 
 from bccnd.wire.fyrehose import SEQ_LIMIT
 
-# Numbers between one bound and the next: with 100,000 messages a second the file is written each five seconds.
+# Numbers between one bound and the next: with 100,000 messages a second the file is written each two seconds.
 RESERVE = 1 << 20
 
 # Numbers left when the bound is to be raised: more than a backbone gives between two ticks of a second.
-MARGIN = RESERVE // 2
+MARGIN = RESERVE // 8 * 7
 
 
 class Numbers:

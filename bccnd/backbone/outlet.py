@@ -13,7 +13,8 @@ from collections.abc import Collection, Sequence
 from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EAGAIN, ENOBUFS, ENOMEM, EPERM
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
-from bccnd.net.mmsg import Arena, FanTable, ReceiveTable
+from bccnd.net.fan import FanTable, divides
+from bccnd.net.mmsg import Arena, ReceiveTable
 from bccnd.wire.fyrehose import PACKET_LIMIT, Address
 
 # A device takes a full buffer in this time, at 100 Mb/s and more.
@@ -62,6 +63,7 @@ class Outlet:
         self._received = ReceiveTable(self._arena, PACKET_LIMIT, addresses=True)
         self.memory = memoryview(self._arena.memory)
         self.senders = self._received.peers
+        self._divides = divides(made)
         self._fan: FanTable | None = None
         self._version = -1
         self._at = self._total = 0
@@ -85,7 +87,8 @@ class Outlet:
         if not to:
             return
         if self._fan is None or version != self._version:
-            self._fan, self._version = FanTable(self._arena, list(to)), version
+            self._fan = FanTable(self._arena, list(to), divide=self._divides)
+            self._version = version
         self._at, self._total = 0, self._fan.point(starts, ends)
         self.go_on()
 

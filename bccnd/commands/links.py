@@ -30,6 +30,8 @@ NUMBERS = (
 )  # fmt: skip
 # Counts by what they count.
 COUNTS = "dropped", "losses"
+# Of what came by links, that did not go on.
+NOT_TAKEN = "not-imported", "elsewhere", "echo", "claimed"
 
 DESCRIPTION = """\
 Show the uplinks of this segment, on whichever host they run, and below each the
@@ -167,7 +169,7 @@ def _carried(uplink: dict[str, Any]) -> list[str]:
         return []
     dropped = uplink.get("dropped") or {}
     not_named = dropped.get("not-imported", 0)
-    taken = (uplink.get("imported") or 0) - not_named - dropped.get("elsewhere", 0)
+    taken = (uplink.get("imported") or 0) - sum(dropped.get(reason, 0) for reason in NOT_TAKEN)
     line = f"  carried {counted(uplink['exported'] or 0, 'message')} out and {taken} in"
     if not_named:
         line += f"; {not_named} came that import does not name"

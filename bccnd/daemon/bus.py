@@ -190,6 +190,16 @@ class Bus:
         self._loop.add_reader(session.port, self._readable, session)
         log.debug("client connected", name=session.name.decode(), uid=peer.uid)
 
+    def move(self, session: Session, before: Peer) -> bool:
+        """Find a place for a client that is of another user now. False where there is none: it is to be closed."""
+        self._places.leave(before)
+        refusal = self._places.refusal(session.peer, self._relay.state.rules.options.limits)
+        self._places.take(session.peer)
+        if refusal:
+            self._relay.close(session, refusal)
+            report.client_refused(session.peer, refusal, len(self._relay.sessions))
+        return not refusal
+
     # -- clients send
 
     def _readable(self, session: Session) -> None:

@@ -22,7 +22,7 @@ RENDER_SECONDS = 0.1
 LAG_SAMPLES = 60
 
 # Every verdict and every right begins at 0: a rate needs a value from before the first count.
-RIGHTS = ("publish", "subscribe", "tap", "bridge", "name", "block", "observe")
+RIGHTS = ("publish", "subscribe", "tap", "bridge", "name", "block", "observe", "speak_for")
 
 
 class Metrics:

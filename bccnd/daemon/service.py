@@ -207,7 +207,7 @@ class Daemon:
                 break
             if clients.taps is not None:
                 self._kernel.tapped(clients.taps)
-            if clients.asked:
+            if clients.asked and (not clients.moved or self._bus.move(*clients.moved)):
                 self._answer(*clients.asked)
             self._bus.carry_out(clients)
         if self.relay.alarm.due != self._due:

@@ -26,11 +26,11 @@ _MSG_DONTWAIT = 0x40
 _MSG_NOSIGNAL = 0x4000
 
 
-class _Iovec(ctypes.Structure):
+class Iovec(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
-class _Msghdr(ctypes.Structure):
+class Msghdr(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_void_p),
         ("name_length", ctypes.c_uint32),
@@ -42,17 +42,15 @@ class _Msghdr(ctypes.Structure):
     )
 
 
-class _Mmsghdr(ctypes.Structure):
-    _fields_ = (("header", _Msghdr), ("length", ctypes.c_uint32))
+class Mmsghdr(ctypes.Structure):
+    _fields_ = (("header", Msghdr), ("length", ctypes.c_uint32))
 
 
-_WORDS = ctypes.sizeof(_Mmsghdr) // 4  # u32 a header
-_LENGTH_WORD = _Mmsghdr.length.offset // 4
-_NAME_LENGTH_WORD = _Msghdr.name_length.offset // 4
+_WORDS = ctypes.sizeof(Mmsghdr) // 4  # u32 a header
+_LENGTH_WORD = Mmsghdr.length.offset // 4
+_NAME_LENGTH_WORD = Msghdr.name_length.offset // 4
 _NAME_BYTES = 28  # a sockaddr_in6, the longer of the two
 _NAME = Struct("=H2s")  # family, port; the address of a sockaddr_in begins at 4, that of a sockaddr_in6 at 8
-
-_IN = Struct("=H2s4s8x")  # struct sockaddr_in
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _recvmmsg = _libc.recvmmsg
@@ -101,8 +99,8 @@ class ReceiveTable:
         self._slots = arena.slots(*self.needs(size))
         self.region = self._slots[0]
         self._one = [arena.view[self._slots[0] : self._slots[0] + size]]
-        self._vectors = (_Iovec * BATCH)()
-        self._headers = (_Mmsghdr * BATCH)()
+        self._vectors = (Iovec * BATCH)()
+        self._headers = (Mmsghdr * BATCH)()
         self._names = bytearray(_NAME_BYTES * BATCH)
         names = ctypes.addressof(ctypes.c_char.from_buffer(self._names))
         for index, slot in enumerate(self._slots):
@@ -205,8 +203,8 @@ class SendTable:
         """``to``: the socket address that every packet goes to, for sockets without a peer."""
         self.capacity = capacity
         self._address = arena.address
-        self._vectors = (_Iovec * capacity)()
-        self._headers = (_Mmsghdr * capacity)()
+        self._vectors = (Iovec * capacity)()
+        self._headers = (Mmsghdr * capacity)()
         self._name = ctypes.create_string_buffer(to, len(to)) if to else None
         for index in range(capacity):
             header = self._headers[index].header
@@ -238,70 +236,6 @@ class SendTable:
         table = self._table if not first else ctypes.c_void_p(ctypes.addressof(self._headers[first]))
         while True:
             went: int = _sendmmsg(fd, table, count - first, _MSG_DONTWAIT | _MSG_NOSIGNAL)
-            if went >= 0:
-                return went
-            error = ctypes.get_errno()
-            if error != EINTR:
-                return -error
-
-
-class FanTable:
-    """Sends each of some packets in ``arena`` to every one of ``addresses``, from 1 to VECTOR of them.
-
-    An address is IPv4, in 4 bytes, and a port. Packets go out one after the other, each to all addresses in turn.
-    The headers of a call point to few packets and few names, and stay as they are from batch to batch.
-    """
-
-    def __init__(self, arena: Arena, addresses: Sequence[tuple[bytes, int]]) -> None:
-        self.width = len(addresses)
-        self._address = arena.address
-        names = b"".join(_IN.pack(AF_INET, port.to_bytes(2, "big"), addr) for addr, port in addresses)
-        self._names = ctypes.create_string_buffer(names, len(names))
-        self._rows = min(BATCH, VECTOR // self.width)  # packets of one call
-        count = self._rows * self.width
-        self._vectors = (_Iovec * self._rows)()
-        self._headers = (_Mmsghdr * count)()
-        first_name, first_vector = ctypes.addressof(self._names), ctypes.addressof(self._vectors)
-        columns = memoryview(self._headers).cast("B").cast("L")
-        step = ctypes.sizeof(_Mmsghdr) // columns.itemsize
-        row = [first_name + _IN.size * index for index in range(self.width)]
-        vectors = [first_vector + ctypes.sizeof(_Iovec) * index for index in range(self._rows)]
-        for field, values in (
-            (_Msghdr.name, array("L", row * self._rows)),
-            (_Msghdr.name_length, array("L", [_IN.size] * count)),  # with the padding behind it
-            (_Msghdr.vectors, array("L", [vector for vector in vectors for _ in row])),
-            (_Msghdr.vector_count, array("L", [1] * count)),
-        ):
-            columns[field.offset // columns.itemsize :: step] = values
-        words = memoryview(self._vectors).cast("B").cast("L")
-        self._bases, self._lengths = words[0::2], words[1::2]
-        self._starts: Sequence[int] = ()
-        self._ends: Sequence[int] = ()
-        # Where the packets that the vectors point to begin and end: mostly the next ones lie in the same places.
-        self._pointed: tuple[Sequence[int], Sequence[int]] = (), ()
-
-    def point(self, starts: Sequence[int], ends: Sequence[int]) -> int:
-        """Point to the packets at these spans. Returns how many datagrams that makes."""
-        self._starts, self._ends = starts, ends
-        return len(starts) * self.width
-
-    def send(self, fd: int, first: int) -> int:
-        """Send what one call takes of the datagrams from index ``first`` on. Returns how many went, or minus the
-        errno of the first of them.
-        """
-        size = self._rows * self.width
-        window, begin = divmod(first, size)
-        rows = slice(window * self._rows, (window + 1) * self._rows)
-        starts, ends = self._starts[rows], self._ends[rows]
-        if (starts, ends) != self._pointed:
-            self._pointed = (), ()
-            self._bases[: len(starts)] = array("L", [self._address + start for start in starts])
-            self._lengths[: len(starts)] = array("L", [*map(sub, ends, starts)])
-            self._pointed = starts, ends
-        table = ctypes.c_void_p(ctypes.addressof(self._headers[begin]))
-        while True:
-            count = len(starts) * self.width - begin
-            went: int = _sendmmsg(fd, table, count, _MSG_DONTWAIT | _MSG_NOSIGNAL)
             if went >= 0:
                 return went
             error = ctypes.get_errno()

@@ -121,9 +121,10 @@ def _comm(pid: int) -> bytes:
         os.close(comm)
 
 
-def process_of(pid: int) -> tuple[int, int, int, int, frozenset[int]] | None:
+def process_of(pid: int) -> tuple[int, int, int, int, frozenset[int], bool] | None:
     """What the kernel says of a process now: its effective uid, the pids of its parent, process group and session,
-    as seen from here, and its own pids, in each pid namespace it is in. A pid that cannot be seen is 0.
+    as seen from here, its own pids, in each pid namespace it is in, and whether it is in our own. A pid that cannot
+    be seen is 0.
 
     None when the process has gone or is hidden.
     """
@@ -141,8 +142,8 @@ def process_of(pid: int) -> tuple[int, int, int, int, frozenset[int]] | None:
         if key in (b"Uid", b"PPid", b"NSpid", b"NSpgid", b"NSsid")
     }
     group, session = (numbers.get(key, [0])[0] for key in (b"NSpgid", b"NSsid"))
-    pids = frozenset(numbers.get(b"NSpid", ())) | {pid}
-    return numbers[b"Uid"][1], numbers[b"PPid"][0], group, session, pids
+    own = numbers.get(b"NSpid", [])
+    return numbers[b"Uid"][1], numbers[b"PPid"][0], group, session, frozenset(own) | {pid}, len(own) <= 1
 
 
 @cache

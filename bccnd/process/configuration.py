@@ -17,7 +17,6 @@ Rules
 """
 
 import argparse
-import difflib
 import json
 import os
 import re
@@ -469,8 +468,10 @@ _KINDS = {
 
 def _hint(name: str, known: Iterable[str], prefix: str = "") -> str:
     """The name that was probably meant. ``prefix``, which all names have, does not make them alike."""
+    from difflib import get_close_matches  # for a fault alone: a start has no time for it
+
     bare = [other.removeprefix(prefix) for other in known]
-    close = difflib.get_close_matches(name.removeprefix(prefix), bare, n=1)
+    close = get_close_matches(name.removeprefix(prefix), bare, n=1)
     return f" (did you mean {prefix}{close[0]}?)" if close else ""
 
 

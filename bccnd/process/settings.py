@@ -9,6 +9,7 @@ Rules
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
@@ -26,7 +27,6 @@ from pydantic import (
     field_validator,
 )
 from pydantic_core import InitErrorDetails
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bccnd.process import logs
 from bccnd.process.accounts import gid_of, uid_of
@@ -262,12 +262,24 @@ class Grant(BaseModel):
     observe: bool = Field(
         default=False, description="Whether they may see the daemon's status, other clients, and sources."
     )
+    speak_for: bool = Field(
+        default=False, description="Whether they may say that a connection of theirs is another user's."
+    )
 
 
-class Settings(BaseSettings):
+def _merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The values of all layers, the highest last. A table takes from each layer what no higher one has."""
+    merged: dict[str, Any] = {}
+    for name, value in (item for layer in layers for item in layer.items()):
+        below = merged.get(name)
+        merged[name] = {**below, **value} if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
+
+
+class Settings(BaseModel):
     """All settings of one daemon, immutable. Only ``host`` and ``socket`` have no default here."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", strict=True, case_sensitive=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
 
     host: HostName = Field(description="First token of this host's sources; default the short host name.")
     socket: str = Field(
@@ -354,20 +366,7 @@ class Settings(BaseSettings):
 
         Raises pydantic's ValidationError.
         """
-        super().__init__(layers=layers, **values)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        *_args: Any,
-        **_ambient: Any,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use only what the caller hands over: pydantic's own environment source ignores unknown names."""
-        values = init_settings()
-        layers = (values, *values.pop("layers"))
-        return tuple(InitSettingsSource(settings_cls, layer) for layer in layers)
+        super().__init__(**_merged([*reversed(layers), values]))
 
     @property
     def socket_permissions(self) -> int:

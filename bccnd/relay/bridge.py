@@ -91,9 +91,9 @@ class Bridge:
         self._new: list[bytes] = []
         self._left_out: dict[bytes, list[range]] = {}
 
-    def is_datagram(self, start: int) -> bool:
-        """Whether a packet that begins there is one for ``take``."""
-        return self._memory[start : start + len(BEGINNING)] == BEGINNING
+    def is_datagram(self, start: int, end: int) -> bool:
+        """Whether the packet there is one for ``take``. Behind a short one may lie what is left of another."""
+        return self._memory[start : min(start + len(BEGINNING), end)] == BEGINNING
 
     def take(
         self, session: Session, packets: Spans, first: int, most: int, moment: Moment, refuse: Refuse
@@ -129,7 +129,7 @@ class Bridge:
         """The datagrams that are taken apart together."""
         starts, ends = packets
         after, last = first + 1, min(first + PART, len(starts))
-        while after < last and self.is_datagram(starts[after]):
+        while after < last and self.is_datagram(starts[after], ends[after]):
             after += 1
         return starts[first:after], ends[first:after]
 
@@ -229,7 +229,8 @@ class Bridge:
                     self._keep_known(session, src, seq + known, part, alone, moment)
                 known = after
             if verdict is OK or verdict is None or verdict is Verdict.REPAIRED:
-                if last is None or (source and source.last < last):  # its numbers have begun anew
+                strayed = source is not None and source.strays and seq + done not in source.strays
+                if last is None or strayed or (source and source.last < last):  # its numbers have begun anew
                     self._sent.begin_anew(src, seq + done)
                 self._note_relayed(src, seq + done, source, last, moment)
                 part = (starts, ends) if same == len(starts) else (starts[done:after], ends[done:after])

@@ -126,7 +126,7 @@ class ClientInput:
             index = at
             try:
                 chan, end = self._head(session, starts[at], ends[at])
-                if chan is not None or self._bridge.is_datagram(starts[at]):
+                if chan is not None or self._bridge.is_datagram(starts[at], ends[at]):
                     at = self._publish(session, packets, at, chan, end, moment)
                     if at < count and not (outgoing.room and outgoing.steps < STEPS):
                         break
@@ -150,6 +150,7 @@ class ClientInput:
                 at = count if isinstance(error, FramingError) else index + 1  # what follows cannot be trusted
                 outgoing.steps += REQUEST_STEPS
                 self._refuse(session, error, moment)
+                several = session.packed or session.format is LINES  # a typed SUB chooses it, refused or not
                 if outgoing.steps >= STEPS or session.outbox.wants_rest:
                     break
         self._publisher.flush(moment)

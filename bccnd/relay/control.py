@@ -14,7 +14,7 @@ from bccnd.relay import listing
 from bccnd.relay.answers import TOKEN_LIMIT, Answers
 from bccnd.relay.delivery import Delivery
 from bccnd.relay.heartbeat import SECONDS_LIMIT, TEXT_LIMIT
-from bccnd.relay.identity import Peer
+from bccnd.relay.identity import Peer, parse_peer
 from bccnd.relay.membership import Membership
 from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
@@ -57,10 +57,17 @@ class Control:
             raise PacketError("unknown-key", "the keys are " + ", ".join(key.decode() for key in self.KEYS))
         key = b"pong" if request.key == b"ping" else request.key
         answer = Cmsg(key, method(self, session, request.value, moment))
-        if request.key == b"status" or self._state.outgoing.taps_change:
+        outgoing = self._state.outgoing
+        if request.key == b"status" or outgoing.taps_change or outgoing.somebody_moved:
             self._state.outgoing.clients.asked = session, answer
         else:
             self._delivery.answer(session, answer, moment)
+
+    def _peer(self, session: Session, value: bytes, moment: Moment) -> bytes:
+        if not session.rights.speak_for:
+            raise DeniedError("speak_for", "no right to speak for others")
+        self._membership.speak_for(session, parse_peer(value), moment)
+        return session.name
 
     def _name(self, session: Session, value: bytes, moment: Moment) -> bytes:
         self._membership.rename(session, value, moment)
@@ -179,6 +186,7 @@ class Control:
         b"ping": lambda _self, _session, value, _moment: value,
         b"whoami": lambda _self, session, _value, _moment: session.name,
         b"!/cred/whoami": lambda _self, session, _value, _moment: _credentials(session.peer),
+        b"peer": _peer,
         b"name": _name,
         b"format": _format,
         b"pack": _pack,

@@ -23,7 +23,10 @@ Rules
   have the room that the proven ones leave, a quarter of the table or more.
 - A source is relayed when a bridge brings it from elsewhere (``bccnd/wire/REPAIR.md``, "Relayed sources"). Numbers
   of it may be left out on purpose: they are no losses, unless they were asked for and nobody answered. What a bridge
-  of this host brings is neither a stray nor, far below the last, a restart of a clock.
+  of this host brings is, far below the last, no restart of a clock.
+- A key proves nothing of what is relayed: it may have been forged where it comes from. So a jump of more than
+  FILTERED is a stray there, with or without a key; and as what is left out jumps, too, the number that agrees is not
+  LIKE times as far from the stray as that is from the last.
 - Where a daemon keeps what a source sends (``Gaps``), a message behind which numbers are missing waits, and so does a
   stray; a missing number that comes is none too late. A number is a restart only further down than its daemon may
   send again, if it is a clock's.
@@ -44,6 +47,9 @@ JUMP = 2**20
 WINDOW = 64
 # A jump of more numbers has to be agreed with, where there is no key. A network that disorders moves fewer.
 NEAR = 16
+# The same of a source that is relayed, of which a bridge may leave out what its segment does not want.
+FILTERED = 2**12
+LIKE = 16
 # Strays of a source that are remembered. More than a few are forged, and what is forged may come twice.
 STRAYS = 8
 # Above every number there is.
@@ -92,6 +98,8 @@ class Sources:
         self._authenticated = authenticated
         self._window = max(WINDOW, options.reorder + 1)
         self._near = MOST if authenticated else max(NEAR, options.reorder + 1)
+        self._filtered = max(FILTERED, options.reorder + 1)
+        self._least_near = min(self._near, self._filtered)
         self._mask = (1 << self._window) - 1
         self._limit = options.sources
         self._fit()
@@ -169,9 +177,9 @@ class Sources:
         step = seq - source.last
         if bridge is not None:
             self._bring(source, step, bridge)
-        elif source.strays or step > self._near:
+        if source.strays or step > self._least_near:
             count = min([stray - seq for stray in source.strays if stray > seq] + [count])
-            stray = self._judge_stray(src, source, seq, count, now)
+            stray = self._judge_stray(src, source, seq, count, now, bridge)
             if stray:
                 return stray
         if step <= 0:
@@ -308,15 +316,18 @@ class Sources:
         return source
 
     def _judge_stray(
-        self, src: bytes, source: Source, seq: int, count: int, now: float
+        self, src: bytes, source: Source, seq: int, count: int, now: float, bridge: tuple[str, str] | None
     ) -> tuple[Verdict | None, int] | None:
         """As ``observe_run``, for a stray, or one that comes again; None: no stray, or a jump that is agreed with."""
         if seq in source.strays:
             source.duplicates += 1
             return Verdict.DUPLICATE, 1
-        is_jump = seq - source.last > self._near
+        near = self._near if source.relay is None else self._filtered if bridge else self._least_near
+        is_jump = seq - source.last > near
         is_new = seq > source.last  # a further copy says nothing about where the source is
         if is_new and (not is_jump or source.lone > seq):
+            source.lone = -1
+        if source.relay and source.lone != -1 and seq - source.lone > LIKE * (source.lone - source.last):
             source.lone = -1
         if not is_jump or count > 1 or source.lone != -1:
             return None
@@ -324,7 +335,8 @@ class Sources:
         source.received += 1
         source.strays = *source.strays[1 - STRAYS :], seq
         source.lone = seq
-        self._foresee(src, source, range(source.last + 1, seq), now)
+        if bridge is None:
+            self._foresee(src, source, range(source.last + 1, seq), now)
         return self._in_turn(source, range(seq, seq + 1), now), 1
 
     def _miss(self, src: bytes, source: Source, numbers: range, now: float) -> None:

@@ -4,13 +4,14 @@ Rules
 - The caller takes the effects after each call and carries them out in the order of the fields.
 - Datagrams lie in a region of the arena that the next call writes into: the caller sends or copies them first.
 - ``asked`` is a request that the caller completes: it applies ``taps`` before it answers ``CMSG tap``, so that a
-  client sees everything from the answer on, and it puts ``CMSG status`` together. The relay reads no further packet
-  of that client until then.
+  client sees everything from the answer on, finds a place for who has ``moved`` before it answers ``CMSG peer``, and
+  puts ``CMSG status`` together. The relay reads no further packet of that client until then.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bccnd.relay.identity import Peer
 from bccnd.relay.meter import Meter
 from bccnd.relay.session import Session
 from bccnd.wire.batch import Codec
@@ -28,7 +29,8 @@ Sealed = Spans | list[bytes]  # where they lie, or the datagrams themselves
 @dataclass(slots=True)
 class OfClients:
     """``watch``, ``unwatch``: call ``writable`` when the client has room, or no more; ``resume``: read it again;
-    ``close``: disconnect it (``Session.closing`` says why); ``taps``: whether anybody taps now, None for no change.
+    ``close``: disconnect it (``Session.closing`` says why); ``taps``: whether anybody taps now, None for no change;
+    ``moved``: a client that is somebody else now, and who it was.
     """
 
     watch: list[Session] = field(default_factory=list)
@@ -36,6 +38,7 @@ class OfClients:
     resume: list[Session] = field(default_factory=list)
     close: list[Session] = field(default_factory=list)
     taps: bool | None = None
+    moved: tuple[Session, Peer] | None = None
     asked: tuple[Session, Cmsg] | None = None
 
 
@@ -79,6 +82,10 @@ class Outgoing(Meter):
     @property
     def taps_change(self) -> bool:
         return self._clients is not None and self._clients.taps is not None
+
+    @property
+    def somebody_moved(self) -> bool:
+        return self._clients is not None and self._clients.moved is not None
 
     def take(self) -> Effects | None:
         """What has come together, None for nothing; from here on it comes together anew."""

@@ -37,12 +37,16 @@ PROGRAM = b"bccnd"
 PROGRAM_LIMIT = 32
 # Tokens of a name up to the pid: below them a name belongs to the process of that pid.
 TOKENS_OF_A_PROCESS = 3
+# The highest number of a user, group or process: the one above stands for none.
+ID_MOST = 2**32 - 2
 # Parents that are looked at to find one: each is read from the system, and families are few deep.
 GENERATIONS = 8
 _NOT_IN_A_TOKEN = re.compile(rb"[^!-~]|[/:|*?!]")
 # What a client may call itself is printed on terminals of others: no control characters, no empty token that hides
 # the next.
 _NAME = re.compile(rb"[!-)+-9;-{}~]{1,%d}" % SRC_LIMIT)
+# With as many further groups as count (``bccnd/net/peers.py``).
+_PEER = re.compile(rb"(\d{1,10}) (\d{1,10}(?:,\d{1,10}){0,1024}) (\d{1,10}) ([^\0]{0,%d})" % PROGRAM_LIMIT)
 _PID = re.compile(rb"[1-9][0-9]{0,9}")
 # What stands behind the name of a process for its further connections.
 _FURTHER = re.compile(rb"/c/([1-9][0-9]{0,9})")
@@ -72,7 +76,7 @@ class Peer:
 @dataclass(frozen=True, slots=True)
 class Process:
     """What the kernel says of a process at this moment. ``uid``: the effective one; ``pids``: its own, in each pid
-    namespace that it is in. A number of 0 is unknown.
+    namespace that it is in; ``resident``: it lives in that of the daemon. A number of 0 is unknown.
     """
 
     uid: int
@@ -80,6 +84,7 @@ class Process:
     group: int
     session: int
     pids: frozenset[int]
+    resident: bool
 
 
 # Asks the kernel about the process of this pid. None when it has gone or is hidden.
@@ -94,6 +99,20 @@ def no_processes(_pid: int) -> Process | None:
 def token(text: bytes, limit: int, otherwise: bytes) -> bytes:
     """``text`` as one token of a src: what must not be in it becomes "_"."""
     return _NOT_IN_A_TOKEN.sub(b"_", text)[:limit] or otherwise
+
+
+def parse_peer(value: bytes) -> Peer:
+    """``<uid> <gid>[,<gid>...] <pid> <program>`` (``clients/PROTOCOL.md``, "Speaking for others"). The pid is 0 for
+    one that has none here, and the program may be empty. Raises ``PacketError``.
+    """
+    found = _PEER.fullmatch(value)
+    if found is None:
+        form = f"<uid> <gid>[,<gid>...] <pid> <program>, the program of at most {PROGRAM_LIMIT} bytes"
+        raise PacketError("bad-value", form)
+    uid, pid, gid, *groups = map(int, (found[1], found[3], *found[2].split(b",")))
+    if max(uid, pid, gid, *groups) > ID_MOST:
+        raise PacketError("bad-value", f"the numbers are at most {ID_MOST}")
+    return Peer(pid, uid, gid, found[4], frozenset(groups))
 
 
 class LocalSource:
@@ -177,6 +196,11 @@ class Names:
         """The name of a further connection of the process that holds ``base``."""
         numbers = self._families.setdefault(base, _Family()).numbers()
         return next(name for number in numbers if (name := b"%b/c/%d" % (base, number)) not in self.holders)
+
+    def lives_here(self, pid: int, uid: int) -> bool:
+        """Whether a process of this user has the pid, in the daemon's own pid namespace."""
+        process = self._processes(pid) if pid else None
+        return process is not None and process.resident and process.uid == uid
 
     def rename(self, old: bytes, new: bytes, peer: Peer, granted: bool, next_seq: int) -> None:
         """Move the holder of ``old``, which has come to ``next_seq``, to ``new``, or raise ``PacketError``.

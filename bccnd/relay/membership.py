@@ -5,11 +5,13 @@ Rules
 - What a client has sent under a name that it gives up may still come back from the segment: the table of sources
   remembers it.
 - A process may take so many names, one after the other: each can beat and leave a trace on every host.
+- Whom a client speaks for it says before it does anything else. It is that one from then on, as if it had come
+  anew: to the rights, the names, the accounts of its user and whoever looks.
 - A change of rights disconnects nobody. A client learns what it loses by ``CMSG revoked``; the name it has taken it
   keeps until it takes another.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bccnd.errors import PacketError
 from bccnd.relay.allowance import Allowance
@@ -55,13 +57,17 @@ class Membership:
 
     def admit(self, number: int, port: int, peer: Peer, now: float) -> Session:
         """A session without a name yet."""
-        state, options = self._state, self._state.rules.options.queue
+        state = self._state
         session = Session(number, port, peer, rights=state.rules.access.rights_of(peer), now=now)
-        limits = {"max_packets": options.packets, "max_size": options.bytes}
-        account = state.ledger.account_of(peer.uid)
-        session.outbox = Outbox(account, session.lost_notice, **limits, policy=options.policy)
+        session.outbox = self._outbox_of(session)
         state.sessions[number] = state.ports[port] = session
         return session
+
+    def _outbox_of(self, session: Session) -> Outbox:
+        """A new one, on the account of its user."""
+        account, options = self._state.ledger.account_of(session.peer.uid), self._state.rules.options.queue
+        limits = {"max_packets": options.packets, "max_size": options.bytes}
+        return Outbox(account, session.lost_notice, **limits, policy=options.policy)
 
     def adopt(self, session: Session) -> None:
         """The session is as a predecessor left it: take it in everywhere, and go on with what waits for it."""
@@ -83,6 +89,25 @@ class Membership:
         self._delivery.forget(session, moment.monotonic)
         del state.sessions[session.number], state.ports[session.port]
         self._notices.of_client(Event.LEFT, session.name, session, moment)
+
+    def speak_for(self, session: Session, peer: Peer, moment: Moment) -> None:
+        """The client is ``peer`` from now on. Raises ``PacketError`` once it has done anything as who it was."""
+        state, outbox = self._state, session.outbox
+        acted = session.published or session.listening or session.tap or session.queue_asked
+        if acted or session in state.heartbeats or outbox or outbox.left:
+            raise PacketError(
+                "bad-value", "it comes before anything else, and the client waits for the answer"
+            )
+        here = session.peer.resident and state.names.lives_here(peer.pid, peer.uid)
+        self._leave(session, moment)
+        state.names.release(session.name, session.seq)
+        self._notices.of_client(Event.LEFT, session.name, session, moment)
+        state.outgoing.clients.moved = session, session.peer
+        session.peer = replace(peer, resident=here)
+        session.rights = state.rules.access.rights_of(session.peer)
+        session.refused.clear()
+        session.outbox = self._outbox_of(session)
+        self._appear(session, state.names.assign(session.peer, session), session.seq, moment)
 
     def rename(self, session: Session, name: bytes, moment: Moment) -> None:
         """Give the client another src; its numbers go forward (``bccnd/wire/BCCN1.md``, "Forked programs")."""

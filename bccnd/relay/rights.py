@@ -1,4 +1,4 @@
-"""What a client may do: publish, subscribe, tap, bridge, take a name, block, observe.
+"""What a client may do: publish, subscribe, tap, bridge, take a name, block, observe, speak for others.
 
 Rules
 - A ``Grant`` is one entry of the configuration: the clients it is for, and what it gives them. All conditions it
@@ -19,6 +19,8 @@ Rules
 - A bridged datagram keeps its source, whichever that is, but the bridge must have the right to publish on its
   channel. With ``bridge`` a client may also subscribe to directed channels of others, by a pattern that begins with
   "!": it carries them to where they are answered. Nobody else hears what is directed to others, but taps.
+- ``speak_for`` is the right to say whom a connection belongs to: a door has it, which lets programs in that cannot
+  connect themselves. From then on the connection has the rights of whom it was said to belong to, and no others.
 """
 
 from collections import Counter
@@ -59,6 +61,7 @@ class Grant:
     block: bool = False
     block_own: bool = False
     observe: bool = False
+    speak_for: bool = False
 
     def is_for(self, peer: Peer) -> bool:
         return (
@@ -77,14 +80,17 @@ class Grant:
 
 def unrestricted(owners: Iterable[int]) -> list[Grant]:
     """What holds where nothing is configured: whoever may open the socket publishes, subscribes and observes
-    everything; what concerns others, their names, their pace and all traffic, is for the ``owners`` (uids), who could
-    read the key anyway.
+    everything; what concerns others, who they are, their names, their pace and all traffic, is for the ``owners``
+    (uids), who could read the key anyway.
 
     A root of another pid namespace may be no more than root of a container.
     """
     return [
         Grant(publish=(b">", ALL, b"!>"), subscribe=(b">",), block_own=True, observe=True),
-        *(Grant(uid=uid, resident=True, tap=True, bridge=True, name=(b">",), block=True) for uid in owners),
+        *(
+            Grant(uid=uid, resident=True, tap=True, bridge=True, name=(b">",), block=True, speak_for=True)
+            for uid in owners
+        ),
     ]
 
 
@@ -103,6 +109,7 @@ class Rights:
         "may_listen",
         "observe",
         "publish_all",
+        "speak_for",
         "tap",
     )
 
@@ -119,6 +126,7 @@ class Rights:
         self.block_all = any(grant.block for grant in grants)
         self.block = self.block_all or any(grant.block_own for grant in grants)
         self.observe = self.tap or any(grant.observe for grant in grants)
+        self.speak_for = any(grant.speak_for for grant in grants)
 
     def may_publish(self, channel: bytes) -> bool:
         """``channel``: a valid one, of any form."""

@@ -48,6 +48,7 @@ LOSSES = {
     "too_large": "larger than the carrier takes: a larger max_payload in the settings of its servers",
     "rate": "more than the rates of the settings allow",
     "unsound": "not signed as it should be: all uplinks of a carrier need the same key_file",
+    "claimed": "under names of hosts of this segment: give each host a name of its own, or set local_names",
     "missed": "the uplink reads too slowly: give it more CPU, or export less",
     "refused": "the daemon does not take it: its log and [[rights]] say why",
 }
@@ -96,6 +97,7 @@ def lost(core: Mapping[str, Any], carrier: Facts, bus: Mapping[str, int]) -> dic
         "given_up": core["outbox"]["given_up"],
         "too_large": carrier.given_up,
         "rate": core["dropped"]["rate"],
+        "claimed": core["dropped"]["claimed"],
         "unsound": sum(core["refused"].values()) + core["wrong"],
         "missed": bus["lost"],
         "refused": bus["refused"],

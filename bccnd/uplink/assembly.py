@@ -23,6 +23,7 @@ def options_of(settings: UplinkSettings, keys: tuple[bytes, ...]) -> Options:
         import_=_encoded(settings.import_),
         rates=tuple(Rate(rate.pattern.encode(), rate.per_second, rate.burst) for rate in settings.rate),
         hold_bytes=settings.hold_bytes,
+        local_names=settings.local_names,
         # A message of NATS is one of ours, so that whoever subscribes there reads it.
         **{"batch_bytes": 0} if settings.medium == "nats" else {},
     )
@@ -41,7 +42,8 @@ def limits_of(settings: UplinkSettings) -> Limits:
 def carrier_of(settings: UplinkSettings, source: bytes, hearer: Hearer, journal: Journal) -> Carrier:
     """The carrier that the settings name. What it needs is loaded only where it is used. Raises ``BccndError``."""
     if settings.medium == "nats":
-        return _nats(settings, source, hearer)
+        carrier: Carrier = _nats_carrier()(_nats_options(settings), source, hearer, journal)
+        return carrier
     from bccnd.uplink import fyrehose
     from bccnd.uplink.fyrehose_socket import FyrehoseCarrier
 
@@ -55,11 +57,6 @@ def check_carrier(settings: UplinkSettings) -> None:
     if settings.medium == "nats":
         _nats_carrier()
         _nats_options(settings).check()
-
-
-def _nats(settings: UplinkSettings, source: bytes, hearer: Hearer) -> Carrier:
-    carrier: Carrier = _nats_carrier()(_nats_options(settings), source, hearer)
-    return carrier
 
 
 def _nats_carrier() -> "type[NatsCarrier]":

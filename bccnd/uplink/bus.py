@@ -50,6 +50,8 @@ TIMEOUT = 30.0
 REFUSED_SECONDS = 10.0
 # Seconds between two looks at the hosts that are there.
 LOOK_SECONDS = 10.0
+# States of a host that may be elsewhere by now.
+GONE = "silent", "left"
 # Hosts of one segment; their names go into a digest.
 HOSTS_LIMIT = 1024
 
@@ -165,7 +167,7 @@ class Bus:
             return
 
     async def hosts(self) -> list[str]:
-        """The hosts of this segment whose daemons are heard; without the right to observe this one alone.
+        """The hosts of this segment whose daemons are alive; without the right to observe this one alone.
 
         Those of other segments are heard, too, by what uplinks bring: they are relayed.
         """
@@ -173,7 +175,9 @@ class Bus:
         if self._client is not None:
             with suppress(bccn.BccnError):
                 rows = await self._client.sources()
-                there = [row["src"] for row in rows if row.get("state") != "left" and not row.get("relayed")]
+                there = [
+                    row["src"] for row in rows if row.get("state") not in GONE and not row.get("relayed")
+                ]
                 names = own | {src.partition("/")[0] for src in there if src.split("/")[1:2] == ["bccnd"]}
         return [*own, *sorted(names - own)][:HOSTS_LIMIT]
 

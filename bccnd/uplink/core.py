@@ -7,6 +7,8 @@ Rules
 - What came by the carrier does not go back to it. What comes from a host whose home is a link of this carrier is
   kept back for ECHO_SECONDS, as it should come by the carrier, too: by then either it has, or it came another way.
 - A message without a name of its own (``?``) is not carried: nobody could tell when it comes round.
+- What comes under the name of a host of this segment is no message of that host: it is refused, unless the options
+  allow it. Those that are heard here first are echoes, as of a ring.
 - What another uplink of this segment says is not for this segment. Where there is one, an uplink that has just begun
   to hear the segment keeps all back for EARLY_SECONDS: by then the others have what that one alone has heard before.
 - A restart goes on where the service was: what ``take`` gave is on the segment once ``take`` is called again.
@@ -23,7 +25,7 @@ from bccnd.uplink.carrier import Carrier
 from bccnd.uplink.exports import Route, exported, imported
 from bccnd.uplink.heard import Heard
 from bccnd.uplink.homes import Homes
-from bccnd.uplink.inbound import Inbound
+from bccnd.uplink.inbound import Inbound, Lasts
 from bccnd.uplink.journal import Journal
 from bccnd.uplink.options import Options
 from bccnd.uplink.outbound import Outbound
@@ -62,7 +64,14 @@ DROPPED = {
     "rate": "from the segment beyond a rate",
     "not-imported": "from links that no pattern of import names",
     "elsewhere": "from links that are directed to hosts of other segments",
+    "echo": "from links that this segment had before",
+    "claimed": "from links under the names of hosts of this segment",
 }
+
+# Sources of this segment whose last number is remembered, to know an echo; twice as many at most.
+SAID_LIMIT = 1 << 14
+# Sources that are named when a link brings something under their name, since the start.
+CLAIMS_LIMIT = 64
 
 
 # Other uplinks of this segment that are remembered, and hosts of one; and for how long a silent one is shown.
@@ -104,6 +113,9 @@ class Uplink:
         # Whether somebody else numbers datagrams as this uplink: the journal was copied.
         self.copied = False
         self.siblings: dict[bytes, Sibling] = {}  # other uplinks of this segment, by source
+        # Sources of this segment under whose names a link has brought something, each with the segment of that.
+        self.claims: dict[bytes, bytes] = {}
+        self._said = Lasts()
         self._journal = journal
         self._now, self._unix_ns = now, unix_ns
         self._seal = Seal(options.keys)
@@ -145,6 +157,7 @@ class Uplink:
         if message is None:
             self.counts["unsound"] += 1
             return
+        self._said.set(message[1], message[2], SAID_LIMIT)
         route = self._export.find(message[3])
         if route is None:
             self.counts["not-exported"] += 1
@@ -237,6 +250,8 @@ class Uplink:
         self.inbound.completed(position)
         if self.inbound.out:
             self._import_all(self._now())
+        elif not self._journal.position:  # a restart is to go on here, whatever comes next
+            self._commit_soon(self._now())
 
     def published(self, number: int) -> None:
         self.outbound.published(number)
@@ -260,9 +275,13 @@ class Uplink:
     def _import_all(self, now: float) -> None:
         out, self.inbound.out = self.inbound.out, []
         heard, find = self._heard.add, self._import.find
-        for link, (identity, src, _, channel, datagram) in out:
+        for link, (identity, src, number, channel, datagram) in out:
+            host = src.partition(b"/")[0]
+            if self._homes.here(host) and not self.options.local_names:
+                self._refuse(link.segment, src, number)
+                continue
             heard(identity)
-            self._homes.heard(link.src, src.partition(b"/")[0], now)
+            self._homes.heard(link.src, host, now)
             route = find(channel)
             if route is None:
                 self.counts["not-imported"] += 1
@@ -272,6 +291,15 @@ class Uplink:
                 self._ready.append(datagram)
                 self._ready_bytes += READY_BYTES + len(datagram)
         self._commit_soon(now)
+
+    def _refuse(self, segment: bytes, src: bytes, number: int) -> None:
+        """A link brought something under the name of a host of this segment."""
+        if number <= self._said.get(src):
+            self.counts["echo"] += 1
+            return
+        self.counts["claimed"] += 1
+        if len(self.claims) < CLAIMS_LIMIT:
+            self.claims.setdefault(src, segment)
 
     # -- to the segment
 
@@ -343,6 +371,10 @@ class Uplink:
             self._status_at = now + STATUS_SECONDS
             self.outbound.age(now)
             self.outbound.push(self.carrier)  # what waits for a disk that failed, and not for the carrier
+            if self.carrier.room > 0:
+                self.inbound.age()
+            if self.inbound.out:
+                self._import_all(now)
             self._commit_soon(now)
             self._say()
         elif self._last_at and now >= self._last_at[0]:

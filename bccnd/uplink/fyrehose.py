@@ -14,8 +14,10 @@ Rules
 - A number far ahead or behind is believed once so many others are near it (SUSPECTS), and nothing sensible came in
   between. So one forged or late packet neither begins numbers anew nor opens a gap that long. Until then such
   messages wait, and none is lost. Whether a number behind is a duplicate, what was kept of it tells.
-- After ``unanswered`` KEEPALIVEs the client is cut off: nothing is pushed or asked for, until one is answered. Then
-  everything that was under way is sent and asked for again.
+- A KEEPALIVE without an answer is followed by another soon: a backbone that was started again knows nobody. What was
+  pushed is pushed again as soon as a backbone that was silent answers.
+- When none was answered in the time of ``unanswered`` of them the client is cut off: nothing is pushed or asked for,
+  until one is answered. Then everything that was under way is sent and asked for again.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -50,6 +52,11 @@ LATE, RECENT = 1024, 4096
 SUSPECTS = 3
 # Numbers that may have been missed before it was known that they begin anew.
 BEFORE = 256
+# KEEPALIVEs in the time of one, while none is answered; and those of which an acknowledgement is known.
+SOONER, TOKENS = 4, 32
+# Intervals of KEEPALIVEs in which nothing came, after which the backbone may have been started again, and those
+# without an acknowledgement, after which a request may not have reached it.
+SILENT, ALIVE = 1.5, 2.5
 # Of the positions of a journal, which have 63 bits.
 ERAS = 1 << 15
 
@@ -58,9 +65,9 @@ _TIME = Struct(">Q")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``key``: what a TOKEN proves, if there is any; ``keepalive``: seconds between two; ``unanswered``: after so
-    many the client is cut off; ``tries``, ``patience``: a missing number is given up after so many requests, or
-    seconds.
+    """``key``: what a TOKEN proves, if there is any; ``keepalive``: seconds between two; ``unanswered``: after the
+    time of so many the client is cut off; ``tries``, ``patience``: a missing number is given up after so many
+    requests, or seconds.
     """
 
     key: bytes = b""
@@ -89,7 +96,7 @@ class Client:
         self._backbone, self._own = ITSELF, ITSELF
         self._packets: list[tuple[bytes, Address]] = []
         self._tokens: dict[bytes, float] = {}  # not acknowledged, and when they were sent
-        self._unanswered = 0
+        self._acknowledged_at = self._heard_at = float("-inf")
         self._beat_at = float("inf")
         self._suspects: dict[int, bytes] = {}
         self._recent: list[tuple[int, int]] = []  # number -> itself, and the hash of its message
@@ -182,10 +189,13 @@ class Client:
     def _receive(self, packet: bytes, source: Address, now: float) -> None:
         found = parse(packet)
         trusted = source == self._backbone
+        silent = now - self._heard_at > SILENT * self._options.keepalive
+        if trusted:
+            self._heard_at = now
         if isinstance(found, Deliver):
             self._deliver(found.seq, found.data, now, trusted=trusted)
         elif isinstance(found, Ack) and trusted:
-            self._acknowledged(found.token, now)
+            self._acknowledged(found.token, now, silent=silent)
         elif isinstance(found, Forward) and trusted and self._may_answer(found.address):
             self._answers.ask(found.address, found.first, found.last, now)
         else:
@@ -265,27 +275,31 @@ class Client:
     # -- the connection
 
     def _beat(self, now: float) -> None:
-        if self._unanswered >= self._options.unanswered:
+        options = self._options
+        if now - self._acknowledged_at > options.unanswered * options.keepalive:
             self._cut_off()
         token = token_of(self._key, _TIME.pack(int(now * 1e9) % (1 << 64)))
         self._tokens[token] = now
-        if len(self._tokens) > self._options.unanswered:
+        if len(self._tokens) > TOKENS:
             del self._tokens[next(iter(self._tokens))]
-        self._unanswered += 1
-        self._beat_at = now + self._options.keepalive
+        self._beat_at = now + max(options.keepalive / SOONER, 2 * (self._round_trip.smoothed or 0.0))
         self._send(Keepalive(ITSELF, 0, token).serialize())
 
-    def _acknowledged(self, token: bytes, now: float) -> None:
+    def _acknowledged(self, token: bytes, now: float, *, silent: bool) -> None:
+        """``silent``: nothing had come for a while."""
         sent = self._tokens.get(token)
         if sent is None:
             self.strays += 1
             return
         self._tokens = {each: at for each, at in self._tokens.items() if at > sent}
         self._round_trip.measured(now - sent)
-        self._unanswered = 0
+        self._acknowledged_at = now
+        self._beat_at = max(now, sent + self._options.keepalive)
         if not self.connected:
             self.connected = True
             self._hearer.changed()
+        elif silent:
+            self._window.pause()
 
     def _cut_off(self) -> None:
         if self.connected:
@@ -320,6 +334,7 @@ class Client:
         missing = self._missing
         if missing is not None and missing.next_deadline() <= now:
             missing.pace = max(AGAIN_LEAST, 2 * (self._round_trip.smoothed or 0.0))
+            missing.alive = now - self._acknowledged_at <= ALIVE * self._options.keepalive
             for first, last in missing.ask(now, self._own_archive):
                 self._send(Request(ITSELF, first, last).serialize())
 

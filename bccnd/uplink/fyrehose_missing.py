@@ -3,7 +3,7 @@
     left out --> WAITING --> READY --> ASKED --> it came
                                ^         |'--> GONE: given up
                                '---------'
-    left out, thousands in a row --> a survey: samples are asked for, what is between them is RESTING
+    left out, thousands in a row --> both ends and samples are asked for, what is between them is RESTING
 
 Rules
 - A number that was left out may only have been overtaken, so it is asked for after a while. It is asked for again,
@@ -12,26 +12,39 @@ Rules
 - The lowest are asked for first. How many are under way is bounded by a window, which shrinks when answers do not
   come, and grows when they do; how often is asked is bounded, too. So a client that was cut off for long catches up
   at the pace of those who answer.
-- A long gap is surveyed first. After a crash of the backbone a million numbers may follow that never existed; or this
-  client was cut off, and others keep everything, or the younger part. Samples across the gap tell: between two that
-  nobody keeps, nothing is asked for; between two that come, everything is; between one and the other samples are
-  taken again, closer together. So a crash costs some hundred small requests and few seconds, in which what comes goes
-  on. An island between two crashes that is shorter than the distance of samples is passed over.
+- A long gap is doubtful: after a crash of the backbone a million numbers may follow that never existed; or this
+  client was cut off, and others keep everything, or the younger part. Its ends and samples across it are asked for.
+  Where something comes, what is next to it is asked for, and so on: numbers that existed follow each other. Between
+  two samples that came, everything is. What rests when the samples have been judged, and nothing comes beside it any
+  more, is passed over. An island between two crashes is found if it begins where a crash of our backbone leads to, or
+  is longer than the distance of samples.
+- What is doubtful is asked for at a steady pace, and given up after fewer than two seconds on a fast network: a link
+  that lost a datagram in a crash waits for that. A request that may not have reached the backbone does not count.
 - Everything is bounded: the parts that it is cut into, and thereby the time of a call.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
-from itertools import count, pairwise
+from itertools import count
 from math import inf
 from operator import attrgetter
 
 from bccnd.relay.allowance import Allowance
 from bccnd.relay.deadlines import Alarm, Deadlines
+from bccnd.uplink.fyrehose_parts import (
+    ASKED,
+    GONE,
+    RANGE,
+    READY,
+    RESTING,
+    WAITING,
+    Part,
+    Survey,
+    doubtful,
+    samples_of,
+)
 
-# Numbers of one request: what a backbone passes on of it (``bccnd/backbone/README.md``, "Settings").
-RANGE = 256
 # Requests a second and at once. A backbone takes 1000 a second of an address, which two uplinks may share.
 REQUESTS, REQUESTS_AT_ONCE = 400, 64
 # Ranges that one call takes up, before the packets have their turn.
@@ -41,95 +54,44 @@ RANGES_AT_ONCE = 8
 FEW_BETWEEN, MANY_BETWEEN = 3, 16
 # Seconds before a number is asked for, at least, and the further ones that are random.
 SOONEST, SPREAD = 0.01, 0.01
-# Seconds before it is asked for again: at least, and at most; of a sample at most.
-AGAIN_LEAST, AGAIN_MOST, AGAIN_SAMPLE = 0.05, 0.4, 0.2
+# Seconds before it is asked for again: at least, and at most.
+AGAIN_LEAST, AGAIN_MOST = 0.05, 0.4
 # Seconds that an answer may take while others come, which wait in line where they are kept.
 IN_LINE = 1.0
 # With so many missing, a client catches up; so many may be ahead of what is complete before what is new goes to the
 # archive only, as all of it may wait elsewhere; and so many before no more is asked for, but for the lowest.
 CATCHING_UP, AHEAD, AHEAD_MOST = 1024, 4096, 65_536
-# Numbers under way: at the start, at least, at most. What was asked for more often does not count any more: mostly
-# nobody keeps it, and others would wait for nothing.
+# Numbers under way: at the start, at least, at most.
 WINDOW, WINDOW_LEAST, WINDOW_MOST = 512, 256, 2048
-HOPE = 2
 # Parts that missing numbers are cut into, some 200 bytes each. Of more the lowest are given up.
 PARTS_LIMIT = 4096
-# A gap of more numbers is surveyed, but for its ends.
+# A gap of more numbers is doubtful, and its ends are asked for.
 LONG, END = 2048, 256
-# Samples of a survey: at least, and at most, in between one for so many numbers, as a crash skips at least twice as
-# many (``bccnd/backbone/numbers.py``); and the numbers of a sample.
-SAMPLES_LEAST, SAMPLES_MOST, SAMPLE_DISTANCE, SAMPLE = 16, 64, 1 << 18, 16
-
-WAITING, READY, ASKED, RESTING, GONE = range(5)
-
-
-class _Survey:
-    """``samples``: the first number of each; ``came``: whether anything of it did, None while that is open."""
-
-    __slots__ = ("came", "end", "samples")
-
-    def __init__(self, samples: list[int], end: int) -> None:
-        self.samples, self.end = samples, end
-        self.came: list[bool | None] = [None] * len(samples)
-
-
-class _Part:
-    """Numbers from ``first`` up to ``after``. ``asks``: how often they were asked for; ``asked_at``, ``since``: the
-    last time and the first, before that the time from which on they may be; ``due``: when something is to be done.
-    ``looked``: whether the own archive had its turn. ``survey``: that it belongs to, as the sample of this ``index``,
-    or -1. ``doubtful``: of a long gap, and may never have existed.
-    """
-
-    __slots__ = (
-        "after", "asked_at", "asks", "doubtful", "due", "first", "index", "looked", "since", "state", "survey",
-    )  # fmt: skip
-
-    def __init__(self, first: int, after: int, state: int) -> None:
-        self.first, self.after, self.state = first, after, state
-        self.asks, self.index = 0, -1
-        self.due = self.since = self.asked_at = 0.0
-        self.looked = self.doubtful = False
-        self.survey: _Survey | None = None
-
-    @property
-    def size(self) -> int:
-        return self.after - self.first
-
-    @property
-    def expected(self) -> int:
-        """Numbers that are under way, as far as one can hope."""
-        return self.size if self.state == ASKED and self.asks <= HOPE else 0
-
-    def split(self, at: int) -> "_Part":
-        """Keep what is below ``at``. Returns the rest, which begins at ``at`` or above."""
-        rest = _Part(at, self.after, self.state)
-        rest.asks, rest.due, rest.since, rest.asked_at = self.asks, self.due, self.since, self.asked_at
-        rest.looked, rest.survey, rest.index = self.looked, self.survey, self.index
-        rest.doubtful = self.doubtful
-        self.after = at
-        return rest
-
+# Requests for what is doubtful, and for a sample, which is asked for half as often: with a steady pace both take as
+# long. A backbone that forwards one in four of them to who keeps it loses one run in a thousand.
+DOUBTS, SAMPLE_DOUBTS = 24, 12
 
 _first_of = attrgetter("first")
 
 
 class Missing:
     """``next``: the number behind the highest that is known. Numbers since the start: ``asked`` for, ``repaired``,
-    ``lost``, and ``skipped``, those of long gaps, which may never have existed. ``pace``: seconds of two round trips.
-    ``chance``: a random number from 0 to 1.
+    ``lost``, and ``skipped``, those of long gaps, which may never have existed. ``pace``: seconds of two round trips;
+    ``alive``: whether the backbone has answered lately. ``chance``: a random number from 0 to 1.
     """
 
     def __init__(self, first: int, chance: Callable[[], float], tries: int, patience: float) -> None:
         self.next = first
         self.pace = AGAIN_LEAST
+        self.alive = True
         self.asked = self.repaired = self.lost = self.skipped = 0
         self._chance, self._tries, self._patience = chance, tries, patience
-        self._parts: list[_Part] = []
+        self._parts: list[Part] = []
         self._total = self._gone = self._under_way = 0
         self._window = float(WINDOW)
         self._shrunk = self._progress = -inf
-        self._due: Deadlines[_Part] = Deadlines(Alarm())
-        self._ready: list[tuple[int, int, _Part]] = []
+        self._due: Deadlines[Part] = Deadlines(Alarm())
+        self._ready: list[tuple[int, int, Part]] = []
         self._order = count()
         self._allowance = Allowance(REQUESTS, REQUESTS_AT_ONCE)
         self._again = inf  # when to go on with what is ready
@@ -193,7 +155,7 @@ class Missing:
             last.after += 1
             self._total += 1
         else:
-            self._insert(_Part(seq, seq + 1, READY))
+            self._insert(Part(seq, seq + 1, READY))
         self.next = seq + 1
         self._bound()
 
@@ -237,7 +199,7 @@ class Missing:
                 ranges.append(self._ask(part, now))
         return now
 
-    def _lowest(self) -> _Part | None:
+    def _lowest(self) -> Part | None:
         while self._ready:
             part = self._ready[0][2]
             if part.state == READY and part.size:
@@ -245,7 +207,7 @@ class Missing:
             heappop(self._ready)
         return None
 
-    def _look(self, part: _Part, own: Callable[[int, int], Iterable[int]], now: float) -> None:
+    def _look(self, part: Part, own: Callable[[int, int], Iterable[int]], now: float) -> None:
         parts = self._closely(part, FEW_BETWEEN, now)
         for each in parts:
             each.looked = True
@@ -256,14 +218,14 @@ class Missing:
                 self._arrived(found, seq)
         self._trim()
 
-    def _ask(self, part: _Part, now: float) -> tuple[int, int]:
+    def _ask(self, part: Part, now: float) -> tuple[int, int]:
         much = self._allowance.when(now, REQUESTS_AT_ONCE // 2) > now
         parts = self._closely(part, MANY_BETWEEN if much else FEW_BETWEEN, now)
         for each in parts:
             self._count_as_asked(each, now)
         return part.first, parts[-1].after - 1
 
-    def _closely(self, part: _Part, hole: int, now: float) -> list[_Part]:
+    def _closely(self, part: Part, hole: int, now: float) -> list[Part]:
         """What can be done with this part, of it and of those that follow closely: RANGE numbers at most."""
         if part.size > RANGE:
             self._insert(part.split(part.first + RANGE), moved=True)
@@ -276,12 +238,15 @@ class Missing:
             parts.append(each)
         return parts
 
-    def _count_as_asked(self, part: _Part, now: float) -> None:
+    def _count_as_asked(self, part: Part, now: float) -> None:
         if not part.asks:
             part.since = now
             self.asked += part.size
-        most = AGAIN_SAMPLE if part.survey else AGAIN_MOST
-        wait = min(most, max(AGAIN_LEAST, self.pace) * 1.5 ** min(part.asks, 8))
+        wait = max(AGAIN_LEAST, self.pace)
+        if not part.doubtful:
+            wait = min(AGAIN_MOST, wait * 1.5 ** min(part.asks, 8))
+        elif part.survey:
+            wait *= DOUBTS / SAMPLE_DOUBTS
         part.asks += 1
         part.asked_at = now
         part.due = now + wait * (0.75 + self._chance() / 2)
@@ -297,78 +262,112 @@ class Missing:
             else:
                 self._unanswered(part, now)
 
-    def _is_in_line(self, part: _Part, now: float) -> bool:
+    def _is_in_line(self, part: Part, now: float) -> bool:
         """Whether the answer to much that was asked for is under way."""
         if self._under_way < RANGE or now - self._progress > self.pace or now - part.asked_at >= IN_LINE:
             return False
         part.due = now + self.pace
         return True
 
-    def _unanswered(self, part: _Part, now: float) -> None:
-        if now - self._shrunk >= self.pace:
+    def _unanswered(self, part: Part, now: float) -> None:
+        if not part.doubtful and now - self._shrunk >= self.pace:
             self._window, self._shrunk = max(float(WINDOW_LEAST), self._window / 2), now
-        if survey := part.survey:
-            if part.asks < self._tries:
-                self._move(part, READY)
-                return
+        if part.doubtful and not self.alive:
+            part.asks -= 1
+        if part.asks < self._most(part) and (part.doubtful or now - part.since < self._patience):
+            self._move(part, READY)
+        elif survey := part.survey:
             self._move(part, RESTING)
             if survey.came[part.index] is None:
                 survey.came[part.index] = False
                 self._conclude(survey)
-        elif part.asks < self._tries and now - part.since < self._patience:
-            self._move(part, READY)
         else:
             self._give_up(part)
         self._trim()
 
+    def _most(self, part: Part) -> int:
+        """How often it is asked for."""
+        if not part.doubtful:
+            return self._tries
+        return min(self._tries, SAMPLE_DOUBTS if part.survey else DOUBTS)
+
     # -- surveys
 
-    def _survey(self, part: _Part) -> None:
-        """Take samples of a long part that is one whole."""
-        number = min(SAMPLES_MOST, max(SAMPLES_LEAST, part.size // SAMPLE_DISTANCE))
-        step = part.size // number
-        firsts = [part.first + step * index for index in range(number)] + [part.after - SAMPLE]
-        survey = _Survey(firsts, part.after)
-        self._move(part, RESTING)
-        part.survey, part.index, part.asks, part.looked = survey, -1, 0, False
-        at = self._index(part.first)
-        cut = []
-        for index, (first, following) in enumerate(pairwise([*firsts, part.after])):
-            sample = _Part(first, first + SAMPLE, RESTING)
-            rest = _Part(first + SAMPLE, following, RESTING)
-            sample.survey = rest.survey = survey
-            sample.doubtful = rest.doubtful = True
-            sample.index = index
-            cut += [sample, rest] if rest.size else [sample]
-        self._parts[at : at + 1] = cut
-        part.after = part.first  # it is no more
-        for each in cut:
-            if each.index >= 0:
-                self._move(each, READY)
-        self._bound()
+    def _survey(self, first: int, after: int, end: int) -> None:
+        """Have samples of these numbers asked for. ``end``: of the gap."""
+        samples = samples_of(first, after, end)
+        survey = Survey(first, [low + size for low, size in samples], after)
+        at = first
+        for index, (low, size) in enumerate([*samples, (after, 0)]):
+            if at < low:
+                self._insert(doubtful(at, low, survey, -1))
+            if size:
+                sample = doubtful(low, low + size, survey, index)
+                self._insert(sample)
+                self._move(sample, READY)
+            at = low + size
 
-    def _conclude(self, survey: _Survey) -> None:
-        """Judge what is between the samples, once all of them are."""
+    def _conclude(self, survey: Survey) -> None:
+        """Judge what rests, once all samples are."""
         if None in survey.came:
             return
-        for at, (first, after) in enumerate(pairwise([*survey.samples[:-1], survey.end])):
-            came, next_came = survey.came[at], survey.came[at + 1]
-            for part in self._parts[self._index(first) : self._index(after)]:
-                if part.survey is not survey:
-                    continue
-                part.survey, part.index = None, -1
-                if part.state == GONE:
-                    continue
-                if not came and not next_came:
-                    self._give_up(part)
-                elif part.state != RESTING:
-                    continue
-                elif (came and next_came) or part.size <= LONG:
-                    part.asks = 0
-                    self._move(part, READY)
-                else:
-                    self._survey(part)
+        judged = [
+            part
+            for part in self._parts[self._index(survey.first) : self._index(survey.after - 1) + 1]
+            if part.survey is survey
+        ]
+        for part in judged:
+            at = bisect_right(survey.ends, part.first)
+            between = part.index < 0 and 0 < at < len(survey.ends)
+            part.survey, part.index = None, -1
+            if part.state == RESTING and between and survey.came[at - 1] and survey.came[at]:
+                part.asks = 0
+                self._move(part, READY)
+        for part in judged:
+            if part.state == RESTING:
+                self._pass_over(self._index(part.first))
         self._trim()
+
+    def _look_beyond(self, at: int) -> None:
+        """Something of this doubtful part has come: have what rests beside it asked for."""
+        part = self._parts[at]
+        above = self._parts[at + 1] if at + 1 < len(self._parts) else None
+        if above is not None and above.first == part.after and above.state == RESTING:
+            if above.size > RANGE:
+                self._insert(above.split(above.first + RANGE), moved=True)
+            self._wake_up(above)
+        below = self._parts[at - 1] if at else None
+        if below is not None and below.after == part.first and below.state == RESTING:
+            if below.size > RANGE:
+                upper = below.split(below.after - RANGE)
+                self._insert(upper, moved=True)
+                below = upper
+            self._wake_up(below)
+
+    def _wake_up(self, part: Part) -> None:
+        part.survey, part.index, part.asks = None, -1, 0
+        self._move(part, READY)
+
+    def _pass_over(self, at: int) -> None:
+        """Give up this part, which rests and was judged, and those beside it, unless something may come there."""
+        low = high = at
+        while low and self._rests_beside(low - 1, low):
+            low -= 1
+        while high + 1 < len(self._parts) and self._rests_beside(high + 1, high):
+            high += 1
+        if not self._may_come_beside(low - 1, low) and not self._may_come_beside(high + 1, high):
+            for part in self._parts[low : high + 1]:
+                self._count_as_gone(part)
+
+    def _rests_beside(self, other: int, at: int) -> bool:
+        part = self._parts[other]
+        return part.state == RESTING and part.survey is None and self._touch(other, at)
+
+    def _may_come_beside(self, other: int, at: int) -> bool:
+        return 0 <= other < len(self._parts) and self._parts[other].state != GONE and self._touch(other, at)
+
+    def _touch(self, one: int, other: int) -> bool:
+        return self._parts[min(one, other)].after == self._parts[max(one, other)].first
 
     # -- the parts
 
@@ -377,19 +376,15 @@ class Missing:
         if first >= after:
             return
         ends = [(first, after)]
-        long = after - first > LONG
-        if long:
+        if long := after - first > LONG:
             ends = [(first, first + END), (after - END, after)]
-            middle = _Part(first + END, after - END, RESTING)
+            self._survey(first + END, after - END, after)
         for low, high in ends:
-            part = _Part(low, high, WAITING)
+            part = Part(low, high, WAITING)
             part.doubtful = long
             part.since = now + SOONEST
             part.due = part.since + SPREAD * self._chance()
             self._insert(part)
-        if long:
-            self._insert(middle)
-            self._survey(middle)
         self._bound()
 
     def _index(self, seq: int) -> int:
@@ -397,18 +392,18 @@ class Missing:
         at = bisect_right(self._parts, seq, key=_first_of)
         return at - 1 if at and self._parts[at - 1].after > seq else at
 
-    def _find(self, seq: int) -> _Part | None:
+    def _find(self, seq: int) -> Part | None:
         at = bisect_right(self._parts, seq, key=_first_of) - 1
         return self._parts[at] if at >= 0 and seq < self._parts[at].after else None
 
-    def _insert(self, part: _Part, *, moved: bool = False) -> None:
+    def _insert(self, part: Part, *, moved: bool = False) -> None:
         """``moved``: its numbers belonged to another part, and are counted."""
         self._parts.insert(bisect_right(self._parts, part.first, key=_first_of), part)
         if not moved:
             self._total += part.size
         self._schedule(part)
 
-    def _schedule(self, part: _Part) -> None:
+    def _schedule(self, part: Part) -> None:
         if part.state in (WAITING, ASKED):
             self._due.set(part, part.due)
         elif part.state == READY:
@@ -418,7 +413,7 @@ class Missing:
             heappush(self._ready, (part.first, next(self._order), part))
             self._again = 0.0
 
-    def _move(self, part: _Part, state: int) -> None:
+    def _move(self, part: Part, state: int) -> None:
         if part.state in (WAITING, ASKED):
             self._due.remove(part)
         self._gone += part.size * ((state == GONE) - (part.state == GONE))
@@ -427,8 +422,10 @@ class Missing:
         self._under_way += part.expected
         self._schedule(part)
 
-    def _arrived(self, part: _Part, seq: int) -> None:
+    def _arrived(self, part: Part, seq: int) -> None:
         """This number of the part is not missing any more."""
+        if part.doubtful:
+            self._look_beyond(self._index(seq))
         at = self._index(seq)
         self._total -= 1
         self._gone -= part.state == GONE
@@ -446,7 +443,14 @@ class Missing:
             part.survey.came[part.index] = True
             self._conclude(part.survey)
 
-    def _give_up(self, part: _Part) -> None:
+    def _give_up(self, part: Part) -> None:
+        self._count_as_gone(part)
+        at = self._index(part.first)
+        for beside in (at - 1, at + 1):
+            if part.doubtful and 0 <= beside < len(self._parts) and self._rests_beside(beside, at):
+                self._pass_over(beside)
+
+    def _count_as_gone(self, part: Part) -> None:
         if part.doubtful:
             self.skipped += part.size
         else:

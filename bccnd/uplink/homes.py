@@ -28,6 +28,10 @@ class Homes:
     def set_here(self, hosts: Iterable[bytes]) -> None:
         self._here = frozenset(hosts)
 
+    def here(self, host: bytes) -> bool:
+        """Whether it is said to be in this segment."""
+        return host in self._here
+
     @property
     def any(self) -> bool:
         return bool(self._where)

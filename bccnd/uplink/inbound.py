@@ -4,9 +4,10 @@ Rules
 - Each link has the number that comes next. What is below is a duplicate, what is above is held.
 - A missing number is lost once a floor above it has been said at a position below which nothing is still to come: it
   was published before, so it would have come. It is then counted and passed over.
+- A link of which nothing is heard for OVER_SECONDS says no floor any more: what it holds goes on without the rest.
 - When what all links hold is too much, the link that holds most gives up what it misses first.
 - A link begins at the first floor that is heard of it. What was given a number before, and does not come, is no loss,
-  nor is a gap of GAP_LIMIT and more, which is a restart of the sender.
+  nor is a gap of GAP_LIMIT and more but for what it has beyond the jumps of restarts.
 - Links are bounded. A new one takes the place of one that has said little, or nothing for a while; else it has none.
 - A message is dropped if its source has said a later one by another link: it came by that link too, or is too late.
 """
@@ -18,6 +19,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from bccnd.errors import LinkError
+from bccnd.uplink.journal import RESTART_JUMP
 from bccnd.wire.link import Inner, Numbered, Status, messages, segment_of
 
 # Some kilobytes each, and what they hold.
@@ -25,9 +27,12 @@ LINKS_LIMIT = 256
 # A link that has said less is new, and one that was silent for longer is gone: only such give their place.
 PROVEN = 16
 SILENT_SECONDS = 60.0
+# A link that is silent for longer will not come back with what is missing: by default its sender keeps nothing for so
+# long. One without a journal that was killed never does.
+OVER_SECONDS = 3600
 # Links that had to go whose next number is remembered, so that nothing of them comes twice.
 GONE_LIMIT = 256
-# A gap of so many numbers or more is a restart of the sender, which leaves 2^40 out.
+# A gap of so many numbers or more is a restart of the sender, which leaves RESTART_JUMP out.
 GAP_LIMIT = 1 << 32
 # Bytes that a held datagram takes besides its own.
 HELD_BYTES = 320
@@ -86,6 +91,7 @@ class Link:
     next: int
     begun: int
     heard: float = 0.0
+    silent: int = 0  # seconds of the carrier since then, while something is held
     said: int = 0  # datagrams and statuses
     datagrams: int = 0
     messages: int = 0
@@ -141,7 +147,7 @@ class Inbound:
         link = self.links.get(header.src) or self._begin(header.src, header.floor, number, now)
         if link is None:
             return
-        link.heard = now
+        link.heard, link.silent = now, 0
         link.said += 1
         link.datagrams += 1
         self.received.datagrams += 1
@@ -163,7 +169,7 @@ class Inbound:
         link = self.links.get(status.src) or self._begin(status.src, status.floor, status.next, now)
         if link is None:
             return False
-        link.heard = now
+        link.heard, link.silent = now, 0
         link.said += 1
         link.said_next = max(link.said_next, status.next)
         if status.floor > link.next:
@@ -181,6 +187,13 @@ class Inbound:
             if waiting is not None:
                 waiting.due = 0
                 self._look_at_floors(waiting)
+
+    def age(self) -> None:
+        """To be called each second in which the carrier is connected."""
+        for link in list(self._holding.values()):
+            link.silent += 1
+            if link.silent > OVER_SECONDS:
+                self._pass_over(link, max(link.held) + 1)
 
     def taken(self) -> int:
         """Everything below this position has been put out, or never will be."""
@@ -269,7 +282,7 @@ class Inbound:
     def _skip_to(self, link: Link, number: int) -> None:
         if number <= link.next:
             return
-        missing = number - max(link.next, link.begun)
+        missing = (number - max(link.next, link.begun)) % RESTART_JUMP if number > link.begun else 0
         if 0 < missing < GAP_LIMIT:
             link.lost += missing
             self.received.lost += missing

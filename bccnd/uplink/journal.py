@@ -112,6 +112,8 @@ class Journal:
         self.next = 1
         self.floor = 1
         self.position = 0
+        # Of a carrier that keeps a stream: when that was made, and the position of its number 0.
+        self.stream = "", 0
         self.links: dict[bytes, int] = {}
         self.siblings: tuple[bytes, ...] = ()  # links of this segment's other uplinks
         self._path = path
@@ -216,6 +218,8 @@ class Journal:
         if not 0 < floor <= following < _NEXT_LIMIT or position < 0:
             raise ValueError(f"next {following}, floor {floor}, position {position}")
         links = {src.encode(): int(number) for src, number in state["links"].items()}
+        made, base = state.get("stream", ("", 0))  # an older uplink wrote none
+        self.stream = str(made), int(base)
         self.siblings = tuple(src.encode() for src in state["siblings"])
         self.instance = bytes.fromhex(state["instance"]).hex().encode()
         self.next = following if state["clean"] else following + RESTART_JUMP
@@ -371,6 +375,7 @@ class Journal:
                 "next": self.next,
                 "floor": self.floor,
                 "position": self.position,
+                "stream": self.stream,
                 "links": {src.decode(): number for src, number in self.links.items()},
                 "siblings": [src.decode() for src in self.siblings],
                 "clean": clean,

@@ -20,8 +20,9 @@ Rules
 - What is said once takes no place in the stream, or a message a second would fill it. It carries the position behind
   the last message that its sender knows to be there: nobody who reads on to it takes for lost what is still to come.
   The sender has not signed that position, so what a reader knows to be in the stream counts as before it, too.
-- A stream that was made anew is read from its first message. One that lost its end, in a crash of its only server
-  (sync_interval), goes on there. Positions are then lower than before; link numbers tell what is new.
+- A stream that was made anew, also while the uplink was down, is read from its first message: the time at which it
+  was made is kept with the position. Positions then go on 2**48 higher. One that lost its end, in a crash of its only
+  server (sync_interval), goes on there, with lower positions; link numbers tell what is new.
 - At most AHEAD messages are on their way to the segment. Beyond them a batch a second is pulled. What is held for
   a number that is missing does not count: one link that never sends it would slow all others.
 - Any server may be the one. They are tried in an order by chance, for ever, with pauses that grow.
@@ -36,7 +37,7 @@ import itertools
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -71,6 +72,9 @@ REPORT_SECONDS = 60.0
 
 TOO_LARGE = 10054
 
+# Positions of one stream: numbers of a stream are lower.
+ERA = 1 << 48
+
 log = structlog.get_logger()
 
 
@@ -87,12 +91,18 @@ class _Waiting:
     doubts: int = 0
 
 
+class Place(Protocol):
+    """What the journal keeps besides the position. ``stream``: when it was made, and the position of its number 0."""
+
+    stream: tuple[str, int]
+
+
 class NatsCarrier:
     """A ``Carrier``. ``source``: of the link, ``<segment>/uplink/<instance>``. Raises ``BccndError`` for options."""
 
-    def __init__(self, options: NatsOptions, source: bytes, hearer: Hearer) -> None:
+    def __init__(self, options: NatsOptions, source: bytes, hearer: Hearer, place: Place) -> None:
         options.check()
-        self._options, self._hearer = options, hearer
+        self._options, self._hearer, self._kept = options, hearer, place
         self._source = source.decode("latin-1")
         self._segment = source.rpartition(b"/uplink/")[0] or source
         self._session: Session | None = None
@@ -102,7 +112,7 @@ class NatsCarrier:
         self._reason = ""
         self._trouble = ""  # why messages are not acknowledged
         self._next = self._taken = 0
-        self._made = ""  # when the stream was
+        self._made, self._base = place.stream
         self._acknowledged = 0  # the highest number in the stream of a message of ours
         self._behind = self._lost = self._repeated = self._given_up = 0
         self._reported_at = float("-inf")
@@ -130,12 +140,12 @@ class NatsCarrier:
             self._session.say(subject, datagram, self._acknowledged + 1)
 
     def taken(self, position: int) -> None:
-        self._taken = position
+        self._taken = position - self._base
         if self._session and self._session.paused and not self._is_ahead():
             self._session.resume()
 
     async def run(self, position: int) -> None:
-        self._next = self._taken = position or self._taken
+        self._next = self._taken = max(1, position - self._base) if position else self._taken
         servers = random.sample(self._options.servers, len(self._options.servers))
         clock = asyncio.get_running_loop().time
         failures = 0
@@ -168,7 +178,8 @@ class NatsCarrier:
             self._session, self._reason, self._trouble = session, "", ""
             for number in self._window:
                 self._send(number)
-            self._hearer.complete(first)
+            self._hearer.complete(self._base + first)
+            self._kept.stream = self._made, self._base
             self._hearer.changed()
             while True:
                 await session.tick()
@@ -190,6 +201,7 @@ class NatsCarrier:
                 "another stream", stream=self._options.stream, made=made, wanted=self._next, first=first
             )
             self._next = self._taken = first
+            self._base += ERA
         elif not self._next:
             self._next = self._taken = end
         self._next = min(self._next, end)
@@ -271,11 +283,11 @@ class NatsCarrier:
         self._next, self._behind = number + 1, to_come
         if self._session and not self._session.paused:
             self._session.paused = self._is_ahead()
-        self._hearer.came(number, datagram)
-        self._hearer.complete(number + 1)
+        self._hearer.came(self._base + number, datagram)
+        self._hearer.complete(self._base + number + 1)
 
     def heard(self, position: int, datagram: bytes) -> None:
-        self._hearer.came(max(position, self._next + self._behind), datagram)
+        self._hearer.came(self._base + max(position, self._next + self._behind), datagram)
 
     def complained(self, text: str) -> None:
         was, self._trouble = self._trouble, text

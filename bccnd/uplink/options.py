@@ -26,7 +26,8 @@ class Options:
     channels that are carried out and in; what none of them names is not carried.
 
     ``batch_bytes``: of the messages of one link datagram; 0: one message each. ``hold_bytes``: of what waits for
-    missing link datagrams, of all links. ``ready_bytes``: of what waits for the segment.
+    missing link datagrams, of all links. ``ready_bytes``: of what waits for the segment. ``local_names``: whether
+    others may bring messages under the names of hosts of this segment.
     """
 
     name: bytes
@@ -39,6 +40,7 @@ class Options:
     # What two seconds of a busy carrier come to, several times over.
     hold_bytes: int = 64 << 20
     ready_bytes: int = 64 << 20
+    local_names: bool = False
 
     def __post_init__(self) -> None:
         """Raises ``ConfigError``."""

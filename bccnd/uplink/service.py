@@ -115,6 +115,7 @@ class Service:
         self._reasons = Reasons()
         self._journal_fault = self._journal_replaced = ""
         self._mistake = ""
+        self._claims = 0  # of the core that were logged
         self._state_since = loop.time()
         loop.set_exception_handler(self._on_exception)
 
@@ -300,6 +301,9 @@ class Service:
         if mistake and mistake != self._mistake:
             log.error("in each other's way", reason=mistake)
         self._mistake = mistake
+        for src, segment in list(self.core.claims.items())[self._claims :]:
+            log.warning("name of a host of this segment", src=src.decode(), by=segment.decode())
+        self._claims = len(self.core.claims)
 
     def _report(self, *, ending: bool = False) -> None:
         now = self._loop.time()

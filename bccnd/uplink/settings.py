@@ -89,6 +89,11 @@ class UplinkSettings(BaseModel):
     rate: tuple[Rate, ...] = Field(
         default=(), max_length=RATES_LIMIT, description="most messages a second on the channels of a pattern"
     )
+    local_names: bool = Field(
+        default=False,
+        strict=True,
+        description="also take from others what is said under the name of a host of this segment",
+    )
     retained: bool = Field(
         default=False,
         strict=True,
@@ -180,7 +185,8 @@ class UplinkSettings(BaseModel):
 
 _METAVARS = {
     "carrier": "URL", "name": "NAME", "socket": "PATH", "export": "PATTERNS", "import": "PATTERNS",
-    "retained": "BOOL", "key_file": "FILE", "backbone_key_file": "FILE", "keepalive": "S", "nats_stream": "NAME",
+    "local_names": "BOOL", "retained": "BOOL",
+    "key_file": "FILE", "backbone_key_file": "FILE", "keepalive": "S", "nats_stream": "NAME",
     "nats_credentials": "FILE", "nats_user": "NAME", "nats_password_file": "FILE", "nats_token_file": "FILE",
     "nats_ca_file": "FILE", "nats_cert_file": "FILE", "nats_key_file": "FILE", "journal": "FILE",
     "metrics": "ADDRESS", "log_level": "LEVEL", "log_format": "FORMAT",

@@ -8,11 +8,12 @@ import pytest
 
 from bccnd.backbone.outlet import Outlet, open_socket
 from bccnd.errors import ConfigError, UnavailableError
-from bccnd.net.mmsg import FanTable
+from bccnd.net.fan import FanTable
 from bccnd.wire.fyrehose import PACKET_LIMIT, Address, Push
 from tests.packet_client import PATIENCE, wait_until
 
 LOOPBACK = b"\x7f\0\0\1"
+UDP_GRO = 104
 
 
 @pytest.fixture
@@ -62,6 +63,15 @@ def test_what_is_read_goes_to_everybody(outlet: Outlet, clients: list[socket.soc
     assert not outlet.pending
     assert [each.recv(70_000) for each in clients] == [longest] * 3
     assert (outlet.delivered, outlet.unsent) == (3, 0)
+
+
+def test_a_batch_of_one_length_is_one_datagram_to_each(outlet: Outlet, clients: list[socket.socket]) -> None:
+    """As a socket sees it that asks for datagrams undivided, and one that does not."""
+    clients[1].setsockopt(socket.IPPROTO_UDP, UDP_GRO, 1)
+    outlet.deliver(*batch(outlet, clients[0], b"one", b"two"), [address(each) for each in clients], 1)
+    assert clients[1].recv(100) == b"onetwo"
+    assert [clients[2].recv(100) for _ in range(2)] == [b"one", b"two"]
+    assert outlet.delivered == 6
 
 
 def test_nobody_is_no_work(outlet: Outlet, clients: list[socket.socket]) -> None:

@@ -19,7 +19,8 @@ from bccnd.backbone.service import Service
 from bccnd.backbone.settings import BackboneSettings
 from bccnd.backbone.state_file import StateFile
 from bccnd.errors import RefusedError
-from bccnd.net.mmsg import BATCH, FanTable
+from bccnd.net.fan import FanTable
+from bccnd.net.mmsg import BATCH
 from tests.backbone.process import TOKEN, BackboneProcess, PlainClient, client
 from tests.packet_client import PATIENCE, wait_until
 

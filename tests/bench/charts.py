@@ -25,6 +25,10 @@ COLOURS = {
     "nats over tcp": "#e69f00",
     "copies = 2": "#009e73",
     "nothing": "#444444",
+    "backbone": "#0072b2",
+    "bare loop": "#444444",
+    "bare loop, divided": "#999999",
+    "uplinks": "#0072b2",
 }
 SPARE_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#444444")
 

@@ -114,13 +114,13 @@ class _Backbone(ServiceProcess):
             time.sleep(0.005)
 
 
-def bare(programs: Programs) -> Callable[[Path], AbstractContextManager[Relay]]:
-    """A backbone that decides nothing (``load/bare.c``)."""
+def bare(programs: Programs, *words: str) -> Callable[[Path], AbstractContextManager[Relay]]:
+    """A backbone that decides nothing (``load/bare.c``, which knows these words)."""
 
     @contextmanager
     def start(_folder: Path) -> Iterator[Relay]:
         port = free_port()
-        with LoadProcess([programs.bare, str(port)]) as running:
+        with LoadProcess([programs.bare, str(port), *words]) as running:
             running.await_ready()
             yield Relay(f"udp:{port}", "fyrehose", running.process.pid)
             running.terminate()

@@ -8,13 +8,13 @@ messages that makes a run of the wanted length, and discards these first runs.
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from tests.bench.machine import NOISY, Disturbance, Others
+from tests.bench.machine import NOISY, Disturbance, Others, cpu_seconds
 from tests.bench.peers import BROKERS, Contender, bccnd, limit
 from tests.bench.programs import MeasurementError, Programs
 
@@ -88,8 +88,11 @@ class Bench:
                 sized[name] = lambda run=run, count=count: run(count)  # type: ignore[misc]
         return self.alternate(sized, faults)
 
-    def alternate(self, runs: Mapping[str, Callable[[], T]], faults: list[str]) -> dict[str, list[T]]:
-        """``runs`` one after the other, and again, as often as was asked for.
+    def alternate(
+        self, runs: Mapping[str, Callable[[], T]], faults: list[str], standing: Sequence[int] = ()
+    ) -> dict[str, list[T]]:
+        """``runs`` one after the other, and again, as often as was asked for. ``standing``: processes that are no
+        others, though they live longer than a round.
 
         A round during which others used the machine is repeated, whatever it gave, but not more rounds than were
         asked for; after that they are taken as they come.
@@ -99,7 +102,9 @@ class Bench:
         done = 0
         while results and done < self.runs:
             with Others() as others:
+                used = sum(map(cpu_seconds, standing))
                 given = self._round({name: runs[name] for name in results}, faults)
+                others.ours += sum(map(cpu_seconds, standing)) - used
             if others.share > NOISY and spare and len(given) == len(results):
                 spare -= 1
                 self.disturbance.repeated += 1

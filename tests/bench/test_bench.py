@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 LOCAL = (
     "fan-out", "many-clients", "patterns", "churn", "round-trip", "backbone", "memory", "start", "growth", "hostile",
 )  # fmt: skip
-NETWORK = ("segment-in", "segment-out", "record", "repair")
+NETWORK = ("segment-in", "segment-out", "record", "repair", "links")
 
 
 @dataclass(frozen=True)

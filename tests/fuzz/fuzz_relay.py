@@ -2,8 +2,8 @@
 
 An input is a script: settings, then clients that connect, send packets and whole batches of them, read slowly, vanish
 and leave, and datagrams of the segment. ``Model`` does what the README says in the simplest way: no cache, no runs,
-no queues. It learns two things from the relay, in which order packets were read and how datagrams were judged (the
-table of sources has tests of its own). At the end
+no queues. It learns three things from the relay: in which order packets were read, how datagrams were judged, and
+which last values gave way to others (the tables of sources and of last values have tests of their own). At the end
 
 - every client that stayed has got each of its messages, in order, or a notice at the right place of how many are
   missing; one that was closed has got a beginning of that;
@@ -23,6 +23,7 @@ from bccnd.relay.effects import Spans
 from bccnd.relay.identity import LocalSource
 from bccnd.relay.moment import Moment
 from bccnd.relay.options import Policy
+from bccnd.relay.retained import Kept
 from bccnd.relay.rights import AccessList, Grant, unrestricted
 from bccnd.relay.session import Session
 from bccnd.wire import sbus
@@ -48,7 +49,7 @@ CONTROLS = [
     b"listen", b"tap\0on", b"tap\0off", b"status", b"clients", b"sources", b"bogus", b"", b"!/cred/whoami",
     b"format x", b"heartbeat\x001", b"heartbeat\x005 at work", b"heartbeat\0off", b"heartbeat\0x",
     b"blocking/soft/block", b"blocking/hard/discard", b"order/stack", b"listeners\0!/cred/1/2/3/x t",
-    b"listeners\0a/b", b"listeners\0! t", b"listeners\0!here/p/11 t",
+    b"peer\0x", b"peer\x001 2 3", b"listeners\0a/b", b"listeners\0! t", b"listeners\0!here/p/11 t",
 ]  # fmt: skip
 NAMES = [
     b"here/p/11/tag",
@@ -255,13 +256,14 @@ class RoomyBus(Bus):
 def observe(bus: Bus, model: Model) -> None:
     """Show the model what the relay is given, and how it judges datagrams, when the relay has acted on it."""
     relay: Any = bus.relay
-    segment, publisher = relay._segment_input, relay._publisher
-    judge, say = segment.judge, publisher.say
+    segment, publisher, retained = relay._segment_input, relay._publisher, relay.state.retained
+    judge, say, keep = segment.judge, publisher.say, retained.keep
     from_client, from_segment = relay.from_client, relay.from_segment
     disconnect, on_deadline = relay.disconnect, relay.on_deadline
     judged: deque[Verdict] = deque()  # the verdict on each sound datagram
     read_all = [True]  # whether nothing is left of what was read before
-    unread: list[bytes] = []  # what the client that is being read has sent and the model has not taken yet
+    # What the client that is being read has sent and the model has not taken yet, each with where it begins.
+    unread: list[tuple[int, bytes]] = []
 
     def judging(*arguments: Any) -> tuple[Verdict, int]:
         verdict, count = judge(*arguments)
@@ -279,13 +281,14 @@ def observe(bus: Bus, model: Model) -> None:
         unpacked: bool = False,
     ) -> Left | None:
         if read_all[-1]:
-            unread[:] = packets_at(*packets)
+            unread[:] = zip(packets[0], packets_at(*packets), strict=True)
+            model.begin(session.number)
         left = from_client(session, moment, packets, at, unpacked)
         read_all[:] = [left is None]
-        if left is None:
-            model.read(session.number, unread, judged, moment.unix_ns)
-            assert not judged
-            assert not model.own_words
+        taken = taken_before(unread, left[0][0][left[1]] if left else 1 << 60)
+        model.read(session.number, taken, judged, moment.unix_ns)
+        assert not judged
+        assert not model.own_words
         return left
 
     def hearing(
@@ -309,10 +312,31 @@ def observe(bus: Bus, model: Model) -> None:
         model.own_words.append((source.name, chan, payload))
         say(source, chan, payload, moment)
 
-    segment.judge, publisher.say = judging, saying
+    def keeping(chan: bytes, message: Kept, user: int | None = None) -> None:
+        before = set(retained._messages)
+        keep(chan, message, user)
+        gone = {*before, chan} - retained._messages.keys()
+        model.kept.append((chan, message.msg(chan).payload, gone))
+
+    segment.judge, publisher.say, retained.keep = judging, saying, keeping
     relay.repair.say = lambda _payload, _moment: None  # nobody here asks for what was lost
     relay.from_client, relay.from_segment = reading, hearing
     relay.disconnect, relay.on_deadline = disconnecting, ticking
+
+
+def taken_before(unread: list[tuple[int, bytes]], end: int) -> list[bytes]:
+    """Take what lies before this place out of ``unread``. Of a PACK, or of several lines, it may be a part."""
+    taken = []
+    while unread and unread[0][0] < end:
+        start, packet = unread.pop(0)
+        if start + len(packet) > end and packet.startswith(sbus.PACK):
+            size = end - sbus.LENGTH.size - start
+            unread.insert(0, (start + size - len(sbus.PACK), sbus.PACK + packet[size:]))
+            return [*taken, packet[:size]]
+        if start + len(packet) > end:
+            unread.insert(0, (end, packet[end - start :]))
+        taken.append(packet[: end - start])
+    return taken
 
 
 @contextmanager

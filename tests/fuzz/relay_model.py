@@ -4,7 +4,7 @@
 read them, with what it judged of each datagram. ``judge`` then holds against it what a client got.
 """
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -69,6 +69,8 @@ class ModelClient:
         self.patterns: Counter[tuple[bytes, bytes]] = Counter()
         self.settings = {b"format": b"plain", b"pack": b"off", b"tap": b"off", b"separator": b"/"}
         self.format_chosen = self.listening = False
+        # How packets that were read together are taken apart: whether PACKs are, and lines. None: not yet.
+        self.apart: tuple[bool, bool] | None = None
         self.echo = True
         self.expected: deque[bytes | Message] = (
             deque()
@@ -82,6 +84,11 @@ class ModelClient:
     @property
     def tapping(self) -> bool:
         return self.settings[b"tap"] != b"off"
+
+    def types_ahead(self, packet: bytes) -> bool:
+        """Whether it is a shell's first SUB with more lines behind it."""
+        undecided = not self.format_chosen and not self.packed
+        return undecided and packet.startswith(b"SUB ") and len(lines(packet)) > 1
 
     def reached_by(self, chan: bytes) -> bool:
         return any(patterns.matches(pattern, separator, chan) for separator, pattern in self.patterns)
@@ -127,7 +134,9 @@ class Model:
         self.clients: dict[int, ModelClient] = {}  # also those who have left
         self.connected: dict[int, ModelClient] = {}
         self.sent: list[bytes | tuple[bytes, bytes, bytes]] = []  # a whole datagram, or src, chan and payload
-        self.retained: OrderedDict[bytes, bytes] = OrderedDict()
+        self.retained: dict[bytes, bytes] = {}
+        # What the relay keeps as a last value, of several in a row on one channel the last; and what gave way to it.
+        self.kept: deque[tuple[bytes, bytes, set[bytes]]] = deque()
         self.own_words: deque[tuple[bytes, bytes, bytes]] = (
             deque()
         )  # src, chan, payload; not yet delivered here
@@ -153,16 +162,28 @@ class Model:
     def opened(self, datagram: bytes) -> Opened | Verdict:
         return opened_by(self.integrity, datagram)
 
+    def begin(self, number: int) -> None:
+        """Packets come that were read together. They are taken apart at once when the client packs, or is in the
+        format ``lines``, and as it is then: so one that turns packing off may still have sent a PACK among them.
+        """
+        self.clients[number].apart = None
+
     def read(self, number: int, packets: Sequence[bytes], judged: deque[Verdict], unix_ns: int) -> None:
-        """Packets that were read together. A client that turns packing off may still have sent a PACK before."""
+        """What is done of packets that were read together."""
         client = self.clients[number]
-        unpacking = False
         for packet in packets:
-            unpacking = unpacking or client.packed
+            is_shell = client.settings[b"format"] == b"lines"
+            if client.apart is None and (client.packed or is_shell):
+                client.apart = client.packed, is_shell
+            unpacks, takes_lines = client.apart or (False, False)
             try:
                 inside = [packet]
-                if unpacking and packet.startswith(sbus.PACK):
+                if unpacks and packet.startswith(sbus.PACK):
                     inside = unpacked(packet)
+                elif takes_lines:
+                    inside = lines(packet)
+                elif client.types_ahead(packet):
+                    inside, client.apart = lines(packet), None
                 for part in inside:
                     self.take(client, part, judged, unix_ns)
             except FramingError:
@@ -257,8 +278,9 @@ class Model:
             self.retained.pop(chan, None)
             if payload:
                 self.retained[chan] = payload
-            while len(self.retained) > self.channels_kept:
-                self.retained.popitem(last=False)
+            if self.kept and self.kept[0][:2] == (chan, payload):
+                for gone in self.kept.popleft()[2]:
+                    self.retained.pop(gone, None)
 
     def say(self, *chans: bytes) -> None:
         """Deliver what the relay has said by itself; if ``chans`` are given, what is first and on these."""
@@ -288,7 +310,8 @@ class Model:
 
     def subscribe(self, client: ModelClient, pattern: bytes, typed: bool) -> None:
         separator = client.settings[b"separator"]
-        if len(client.patterns) >= self.limits.subscriptions:
+        held = (separator, pattern) in client.patterns
+        if not held and len(client.patterns) >= self.limits.subscriptions:
             raise PacketError("limit", "")
         if typed and not client.format_chosen:
             client.settings[b"format"] = b"lines"  # however the subscription turns out
@@ -324,6 +347,9 @@ class Model:
             client.format_chosen = client.format_chosen or key == b"format"
         elif key == b"name":
             self.rename(client, value)
+        elif key == b"peer":
+            require(client.rights.speak_for)
+            raise PacketError("bad-value", "")  # as all that the fuzzer says of others
         elif key == b"heartbeat":
             self.set_heartbeat(client, value)
         elif key == b"queue" or key.startswith((b"blocking/", b"order/")):
@@ -373,7 +399,8 @@ class Model:
         before, client.name = client.name, self.renamed(client, name)
         if before != client.name:
             self.say(b"heartbeat/" + before)
-            self.say(*notices_of(before), *notices_of(client.name))
+            self.say(notice_of(Event.LEFT, before))
+            self.say(*(notice_of(event, client.name) for event in Event if event is not Event.LEFT))
 
     def renamed(self, client: ModelClient, name: bytes) -> bytes:
         printable = name.isascii() and name.decode().isprintable()
@@ -406,6 +433,8 @@ class Model:
     # -- what it is all for
 
     def assert_same_state(self, sessions: dict[int, Session]) -> None:
+        assert not self.kept
+        assert len(self.retained) <= self.channels_kept
         assert sessions.keys() == self.connected.keys()
         for number, session in sessions.items():
             client = self.connected[number]
@@ -454,7 +483,19 @@ class Model:
 
 def notices_of(src: bytes) -> list[bytes]:
     """The channels that report a source."""
-    return [b"%b%b/%b" % (NOTICES, event.encode(), src) for event in Event]
+    return [notice_of(event, src) for event in Event]
+
+
+def notice_of(event: Event, src: bytes) -> bytes:
+    return b"%b%b/%b" % (NOTICES, event.encode(), src)
+
+
+def lines(packet: bytes) -> list[bytes]:
+    """Every line that is not empty; a packet with a NUL, a PACK and a datagram are one, whatever they hold."""
+    if b"\0" in packet or packet.startswith((sbus.PACK, b"BCCN")) or b"\n" not in packet[:-1]:
+        return [packet]
+    *ended, last = packet.split(b"\n")
+    return [line for line in [*(each + b"\n" for each in ended), last] if line.strip(b"\r\n")]
 
 
 def unpacked(packet: bytes) -> list[bytes]:

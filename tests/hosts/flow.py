@@ -165,6 +165,15 @@ class Nats:
         self._socket.sendall(b'CONNECT {"verbose":false,"pedantic":false}\r\n')
         self._wait()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
     def subscribe(self, pattern: str) -> None:
         self._socket.sendall(b"SUB %b 1\r\n" % pattern.replace("/", ".").encode())
         self._wait()

@@ -65,7 +65,7 @@ def test_a_process_that_is_gone_or_unknown_has_no_program() -> None:
 
 def test_a_process_is_what_the_kernel_says() -> None:
     assert process_of(os.getpid()) == (
-        os.geteuid(), os.getppid(), os.getpgrp(), os.getsid(0), frozenset({os.getpid()})
+        os.geteuid(), os.getppid(), os.getpgrp(), os.getsid(0), frozenset({os.getpid()}), True
     )  # fmt: skip
     assert process_of(0) is None
 

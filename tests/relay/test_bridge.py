@@ -132,6 +132,16 @@ def test_one_that_is_refused_stands_alone():
     assert [message_of(each).seq - CLOCK for each in bus.messages_sent] == [0, 1, 5]
 
 
+def test_what_the_segment_brought_far_ahead_is_not_brought_again():
+    """Without a key such a number is a stray, until others agree with it."""
+    bus = Bus()
+    reader, bridge = bus.connect(b"SUB a"), bridge_of(bus)
+    bring(bridge, numbered(0))
+    bus.hear(*numbered(40))
+    bring(bridge, numbered(40, *range(10, 13), *range(39, 42)))
+    assert got(reader) == [0, 40, 10, 11, 12, 39, 41]
+
+
 def test_a_run_is_judged_once():
     bus = Bus(KEYED)
     reader, bridge = bus.connect(b"SUB a"), bridge_of(bus)
@@ -443,6 +453,32 @@ def test_a_bridge_that_is_far_behind_restarts_nothing():
     bring(bridge, numbered(100_000))
     assert bring(bridge, numbered(1)) == [b"CMSG error\0bad-datagram packet: replayed"]
     assert row(bus)["restarts"] == 0
+
+
+@pytest.mark.parametrize("integrity", [PLAIN, KEYED])
+@pytest.mark.parametrize("step", [1, 40])
+@pytest.mark.parametrize("forged", [5003, JUMP + 5, 10**15])
+def test_one_forged_number_silences_no_relayed_source(forged: int, step: int, integrity: Integrity):
+    """A key of this segment says nothing about what was forged on another."""
+    lost: list[bytes] = []
+
+    def loses(host: bytes, one: bytes, times: int) -> bool:
+        is_lost = host == b"here" and one.endswith(b"|%d" % (300 * step)) and not times
+        lost.extend([one] if is_lost else [])
+        return is_lost
+
+    segment, bridge, reader = world(integrity=integrity, loses=loses)
+    numbers = list(range(0, 400 * step, step))
+    at = [120, 121, 250]
+    for index, number in enumerate(numbers):
+        bring(bridge, numbered(number))
+        if index in at:
+            bring(bridge, numbered(number + forged + index))
+        segment.wait(0.001)
+    segment.wait(0.5)
+    assert [each for each in got(reader) if each in numbers] == numbers
+    assert len(lost) == 1
+    assert row(segment[b"here"])["duplicates"] == 0
 
 
 def test_what_a_restarted_source_sends_is_kept():

@@ -108,6 +108,15 @@ def test_empty_packets():
     assert bus.relay.state.counters.errors == 1
 
 
+@pytest.mark.parametrize("short", [b"", b"B", b"BCC"])
+def test_a_short_packet_over_a_datagram_is_no_datagram(short: bytes):
+    """Where both are read, the rest of the datagram lies behind the short one."""
+    client = Bus().connect(privileged=True)
+    client.say(b"BCCN1[14]there/x/1:0:a|")
+    (answer,) = client.ask(short)
+    assert answer.startswith(b"CMSG error\0bad-packet packet: begins b'%b'" % short)
+
+
 def test_local_channels_take_no_numbers_of_the_segment():
     bus = Bus()
     full = bus.connect(b"SUB ", b"CMSG format\0full")

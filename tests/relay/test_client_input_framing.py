@@ -125,6 +125,16 @@ def test_lines_begin_with_the_packet_that_chooses_them():
     assert chosen.ask(b"SUB own\nMSG a x\n")[0].startswith(b"CMSG error\0bad-pattern")
 
 
+def test_lines_begin_with_a_typed_subscription_that_is_refused():
+    """What is read with it is not taken otherwise than what is read later."""
+    bus = Bus()
+    plain = bus.connect(b"SUB >")
+    refused, pong = bus.connect().ask(b"SUB a*b\n", b"MSG a x\nCMSG ping 1\nMSG b y\n")
+    assert refused.startswith(b"CMSG error bad-pattern SUB a*b: ")
+    assert pong == b"CMSG pong 1\n"
+    assert plain.heard() == [b"MSG a\0x", b"MSG b\0y"]
+
+
 def test_a_chosen_format_is_kept():
     bus = Bus()
     client = bus.connect(b"CMSG format\0plain", b"SUB a\n")

@@ -11,16 +11,16 @@ thorough = settings(deadline=None, max_examples=200)
 
 # pid -> what it is: a leader with a child and a grandchild, one in a pid namespace of its own, and strangers.
 PROCESSES = {
-    50: Process(1000, 1, 50, 50, frozenset({50})),
-    51: Process(1000, 50, 50, 50, frozenset({51})),
-    52: Process(1000, 51, 52, 52, frozenset({52})),  # setsid(2)
-    53: Process(1000, 52, 53, 53, frozenset({53})),  # and again
-    60: Process(1000, 50, 50, 50, frozenset({60, 8})),
-    70: Process(1000, 1, 70, 70, frozenset({70})),  # of the same user, and no kin
-    71: Process(1000, 1, 71, 45, frozenset({71})),  # of the session of one that has gone
-    80: Process(0, 1, 80, 80, frozenset({80})),
-    81: Process(1000, 80, 80, 80, frozenset({81})),  # a child of root that gave up root
-    90: Process(0, 50, 50, 50, frozenset({90})),  # a child that became root
+    50: Process(1000, 1, 50, 50, frozenset({50}), True),
+    51: Process(1000, 50, 50, 50, frozenset({51}), True),
+    52: Process(1000, 51, 52, 52, frozenset({52}), True),  # setsid(2)
+    53: Process(1000, 52, 53, 53, frozenset({53}), True),  # and again
+    60: Process(1000, 50, 50, 50, frozenset({60, 8}), False),
+    70: Process(1000, 1, 70, 70, frozenset({70}), True),  # of the same user, and no kin
+    71: Process(1000, 1, 71, 45, frozenset({71}), True),  # of the session of one that has gone
+    80: Process(0, 1, 80, 80, frozenset({80}), True),
+    81: Process(1000, 80, 80, 80, frozenset({81}), True),  # a child of root that gave up root
+    90: Process(0, 50, 50, 50, frozenset({90}), True),  # a child that became root
 }
 
 
@@ -120,7 +120,7 @@ def test_where_processes_are_hidden_the_uids_of_both_decide():
 @pytest.mark.parametrize("hidden", [True, False])
 def test_nobody_is_kin_of_a_client_without_a_pid(hidden: bool):
     """Nor where the leader of a session cannot be seen from here, and its number is 0."""
-    names = Names(b"here", {}.get if hidden else {51: Process(1000, 0, 0, 0, frozenset({51}))}.get)
+    names = Names(b"here", {}.get if hidden else {51: Process(1000, 0, 0, 0, frozenset({51}), True)}.get)
     stranger, child = Peer(0, 1000, 100, b"prog"), Peer(51, 1000, 100, b"prog")
     parent, held = names.assign(stranger, LocalSource()), names.assign(child, LocalSource())
     with pytest.raises(DeniedError):
@@ -132,7 +132,7 @@ def test_a_deep_family_is_looked_at_up_to_a_limit():
 
     def process(pid: int) -> Process:
         looked.append(pid)
-        return Process(1000, pid - 1, pid, pid, frozenset({pid}))
+        return Process(1000, pid - 1, pid, pid, frozenset({pid}), True)
 
     names = Names(b"here", process)
     child = Peer(500, 1000, 100, b"prog")

@@ -3,9 +3,14 @@
 import gc
 import weakref
 
+import pytest
+
 from bccnd.relay.dedup import JUMP
+from bccnd.relay.identity import Peer, Process
 from bccnd.relay.membership import NAMES_AT_ONCE
-from tests.relay.fakes import CLOCK, Bus, datagram
+from bccnd.relay.rights import AccessList, Grant, unrestricted
+from bccnd.relay.succession import restore, state_of
+from tests.relay.fakes import CLOCK, Bus, FakeClient, datagram, value_of
 
 
 def test_another_host_may_take_a_name_that_was_given_up():
@@ -110,3 +115,127 @@ def test_a_client_that_leaves_needs_no_collection():
         assert session() is None
     finally:
         gc.enable()
+
+
+# --- speaking for others
+
+
+def door(*grants: Grant, processes: dict[int, Process] | None = None) -> tuple[Bus, FakeClient]:
+    """A bus, and the connection of one who may speak for others."""
+    bus = Bus()
+    bus.reconfigure(access=AccessList(grants or unrestricted([0])))
+    bus.relay.state.names._processes = (processes or {}).get
+    return bus, bus.connect(pid=7, program=b"door", privileged=True)
+
+
+def test_a_connection_becomes_whom_it_speaks_for():
+    bus, client = door()
+    watching = bus.connect(b"SUB local/presence/>")
+    assert client.ask(b"CMSG peer\x001000 100,4,27 4711 node") == [b"CMSG peer\0here/node/4711"]
+    assert client.session.peer == Peer(4711, 1000, 100, b"node", frozenset({4, 27}))
+    assert [packet.partition(b"\0")[0] for packet in watching.heard()] == [
+        b"MSG local/presence/left/here/door/7", b"MSG local/presence/appeared/here/node/4711",
+    ]  # fmt: skip
+    row = next(
+        row
+        for row in value_of(client.ask(b"CMSG clients"), b"clients")["clients"]
+        if row["program"] == "node"
+    )
+    assert (row["uid"], row["gid"], row["pid"], row["program"]) == (1000, 100, 4711, "node")
+    assert client.ask(b"CMSG !/cred/whoami") == [b"CMSG !/cred/whoami\0!/cred/100/1000/4711"]
+
+
+def test_it_keeps_no_right_of_the_door():
+    bus, client = door(Grant(uid=0, speak_for=True, tap=True), Grant(uid=1000, publish=(b"a",)))
+    client.ask(b"CMSG peer\x001000 100 4711 node")
+    for request in (b"CMSG peer\x000 0 1 sh", b"CMSG tap\0on"):
+        (answer,) = client.ask(request)
+        assert answer.startswith(b"CMSG error\0refused ")
+    assert client.ask(b"MSG a\0x", b"CMSG ping") == [b"CMSG pong\0"]
+    assert bus.relay.state.refusals.counts == {"speak_for": 1, "tap": 1}
+
+
+def test_without_the_right_nobody_speaks_for_others():
+    bus = Bus()
+    client = bus.connect(pid=8)
+    refusal = b"CMSG error\0refused CMSG peer: no right to speak for others"
+    assert client.ask(b"CMSG peer\x000 0 1 sh") == [refusal]
+    assert client.name == b"here/prog/8"
+
+
+@pytest.mark.parametrize(
+    "done",
+    [
+        b"SUB a",
+        b"CMSG listen",
+        b"MSG a\0x",
+        b"CMSG tap\0on",
+        b"CMSG heartbeat\x005",
+        b"CMSG queue\0packets=3",
+    ],
+)
+def test_who_has_acted_stays_who_it_is(done: bytes):
+    _, client = door()
+    client.ask(done)
+    text = b"it comes before anything else, and the client waits for the answer"
+    assert client.ask(b"CMSG peer\x001000 100 4711 node")[-1:] == [
+        b"CMSG error\0bad-value CMSG peer: " + text
+    ]
+    assert client.name == b"here/door/7"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"", b"1000", b"1000 100 4711", b"x 100 4711 node", b"1000 x 4711 node", b"1000 100,,4 4711 node",
+        b"1000 100, 4711 node", b"-1 100 4711 node", b"4294967295 100 4711 node", b"1000 100 99999999999 node",
+        b"1000 100 4711 " + b"n" * 33, b"1000 100 4711 a\0b", b"1000 " + b",".join([b"1"] * 1026) + b" 4711 node",
+    ],
+)  # fmt: skip
+def test_whom_nobody_can_be_is_refused(value: bytes):
+    _, client = door()
+    (answer,) = client.ask(b"CMSG peer\0" + value)
+    assert answer.startswith(b"CMSG error\0bad-value CMSG peer: ")
+    assert client.name == b"here/door/7"
+
+
+def test_a_pid_counts_as_resident_if_the_kernel_agrees():
+    """Else somebody of a container could pass for root of the host."""
+    ours = Process(0, 1, 50, 50, frozenset({50}), True)
+    contained = Process(0, 1, 60, 60, frozenset({60, 5}), False)
+    another = Process(1000, 1, 70, 70, frozenset({70}), True)
+    bus, first = door(processes={50: ours, 60: contained, 70: another})
+    clients = {50: first} | {pid: bus.connect(program=b"door", privileged=True) for pid in (60, 70, 80, 0)}
+    for pid, client in clients.items():
+        client.ask(b"CMSG peer\x000 0 %d sh" % pid)
+    assert [pid for pid, client in clients.items() if client.session.peer.resident] == [50]
+    assert [pid for pid, client in clients.items() if client.session.rights.tap] == [50]
+
+
+def test_one_without_a_pid_has_a_name_of_its_own():
+    bus, first = door()
+    second = bus.connect(program=b"door", privileged=True)
+    names = [client.ask(b"CMSG peer\x001000 100 0 far") for client in (first, second)]
+    assert names == [[b"CMSG peer\0here/far/n1"], [b"CMSG peer\0here/far/n2"]]
+
+
+def test_what_waits_for_it_is_on_its_users_account():
+    bus, client = door()
+    client.ask(b"CMSG peer\x001000 100 4711 node", b"SUB a")
+    assert client.session.outbox.account is bus.relay.state.ledger.account_of(1000)
+
+
+def test_numbers_go_forward_under_the_new_name():
+    bus, client = door()
+    before = client.session.seq
+    client.ask(b"CMSG peer\x001000 100 4711 node", b"MSG a\0x")
+    assert bus.numbers_sent[-1] >= before
+
+
+def test_a_successor_knows_whom_it_speaks_for():
+    bus, client = door()
+    client.ask(b"CMSG peer\x001000 100,4 4711 node", b"SUB a")
+    state = state_of(bus.relay)
+    relay = bus.new_relay()
+    restore(relay, state, {number: number for number in bus.relay.sessions})
+    assert relay.sessions[client.session.number].peer == client.session.peer

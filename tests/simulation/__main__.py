@@ -3,6 +3,7 @@
     python -m tests.simulation --seed 17 --story        one history, told in words
     python -m tests.simulation --seed 17 --shrink       the smallest history that breaks the same rule
     python -m tests.simulation --histories 100000 --from 500 --processes 2
+    python -m tests.simulation --histories 5000 --links            segments that uplinks connect
     python -m tests.simulation --measure                what repair delivers, and how late, over loss
 
 Exit code 0: every rule held; 1: one was broken, and the history is told.
@@ -14,11 +15,13 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 
+from tests.simulation.drawing import draw
 from tests.simulation.invariants import Broken
 from tests.simulation.measure import shared_losses, table
-from tests.simulation.scenario import Scenario, draw
+from tests.simulation.scenario import Scenario
 from tests.simulation.shrink import shrink
 from tests.simulation.story import Story, plan_in_words
 from tests.simulation.world import World
@@ -45,29 +48,31 @@ def tell(scenario: Scenario) -> Iterator[str]:
         World(scenario, story).run()
     for plan in (scenario.network, *scenario.hosts, *scenario.strangers, *scenario.liars):
         yield plan_in_words(plan)
+    for plan in (scenario.lines, *scenario.uplinks) if scenario.uplinks else ():
+        yield plan_in_words(plan)
     yield "with a key" if scenario.key else "without a key"
     yield from story.lines
 
 
-def told_short(seed: int) -> str:
+def told_short(seed: int, *, links: bool = False) -> str:
     """The smallest history that breaks what that of the seed breaks, and how to see it again."""
-    smallest = shrink(draw(seed), fails)
-    again = f"again     python -m tests.simulation --seed {seed} --shrink"
+    smallest = shrink(draw(seed, links=links), fails)
+    again = f"again     python -m tests.simulation --seed {seed} --shrink{' --links' * links}"
     return "\n".join([f"seed {seed}: {fails(smallest)}", again, *tell(smallest)])
 
 
-def broken_seeds(seeds: Iterable[int]) -> list[tuple[int, str]]:
-    return [(seed, str(broken)) for seed in seeds if (broken := fails(draw(seed)))]
+def broken_seeds(seeds: Iterable[int], *, links: bool = False) -> list[tuple[int, str]]:
+    return [(seed, str(broken)) for seed in seeds if (broken := fails(draw(seed, links=links)))]
 
 
-def _run_many(first: int, histories: int, processes: int) -> int:
+def _run_many(first: int, histories: int, processes: int, *, links: bool) -> int:
     """Run so many, and say which break a rule as soon as it is known."""
     seeds = range(first, first + histories)
     parts = [seeds[at : at + PART] for at in range(0, histories, PART)]
     done = bad = 0
     begun = said = time.monotonic()
     with ProcessPoolExecutor(processes) as pool:
-        for part, found in zip(parts, pool.map(broken_seeds, parts), strict=True):
+        for part, found in zip(parts, pool.map(partial(broken_seeds, links=links), parts), strict=True):
             done += len(part)
             bad += len(found)
             for seed, text in found:
@@ -79,11 +84,11 @@ def _run_many(first: int, histories: int, processes: int) -> int:
     return 1 if bad else 0
 
 
-def _run_one(seed: int, *, story: bool, smallest: bool) -> int:
-    scenario = draw(seed)
+def _run_one(seed: int, *, story: bool, smallest: bool, links: bool) -> int:
+    scenario = draw(seed, links=links)
     broken = fails(scenario)
     if smallest and broken:
-        _say(told_short(seed))
+        _say(told_short(seed, links=links))
     elif story:
         for line in tell(scenario):
             _say(line)
@@ -102,6 +107,7 @@ def main() -> int:
     )
     parser.add_argument("--histories", type=int, default=500, help="run so many (default: %(default)d)")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first of their seeds")
+    parser.add_argument("--links", action="store_true", help="of two or three segments with their uplinks")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--measure", action="store_true", help="print delivered shares and delays over loss")
     options = parser.parse_args()
@@ -110,8 +116,8 @@ def main() -> int:
             _say(line)
         return 0
     if options.seed is not None:
-        return _run_one(options.seed, story=options.story, smallest=options.shrink)
-    return _run_many(options.first, options.histories, options.processes)
+        return _run_one(options.seed, story=options.story, smallest=options.shrink, links=options.links)
+    return _run_many(options.first, options.histories, options.processes, links=options.links)
 
 
 def _say(line: str) -> None:

@@ -32,6 +32,7 @@ from tests.simulation.network import CLOCK, Flight
 from tests.simulation.scenario import HostPlan
 
 if TYPE_CHECKING:
+    from tests.simulation.uplink import Ear
     from tests.simulation.world import World
 
 BATCH = 64
@@ -50,7 +51,7 @@ class Sockets:
     def __init__(self, memory: Memory, world: "World") -> None:
         self._memory = memory
         self._world = world
-        self.watchers: dict[int, Watcher] = {}
+        self.watchers: dict[int, Watcher | Ear] = {}
 
     def unread(self, _port: int) -> int:
         return 0
@@ -87,6 +88,7 @@ class Host:
         self.plan = plan
         self.world = world
         self.number = plan.number
+        self.segment = plan.segment
         self.name = f"h{plan.number}"
         self.peer = b"10.0.%d.1:5400" % plan.number
         self.truthful = True
@@ -138,6 +140,8 @@ class Host:
             publisher = self.world.ledger.publisher(session.name, self, session.seq)
             self.programs[program] = session, publisher
         self._settle()
+        for uplink in self.world.uplinks_of(self.number):
+            uplink.daemon_started()
 
     def _new_relay(self) -> Relay:
         free = PACKETS + BATCH * RECEIVE_LIMIT
@@ -162,17 +166,28 @@ class Host:
     def _seed_of_chance(self) -> int:
         return int(self.world.share(7, self.number, self.lives, self.replacements) * 2**32)
 
-    def _connect(self, port: int, program: int) -> Session:
+    def _connect(self, port: int, program: int, uid: int = 1000) -> Session:
         pid = 100 + program + (0 if self.plan.keeps_pids else 1000 * self.lives)
-        session = self.relay.connect(port, Peer(pid, 1000, 100, b"prog", resident=True), self.moment)
+        session = self.relay.connect(port, Peer(pid, uid, 100, b"prog", resident=True), self.moment)
         assert session is not None
         return session
+
+    def join(self, ear: "Ear", port: int, packets: list[bytes]) -> None:
+        """An uplink connects, and may bridge."""
+        ear.session = self._connect(port, port, uid=0)
+        self.sockets.watchers[port] = ear
+        self.read_client(ear.session, packets)
+
+    def leave(self, ear: "Ear") -> None:
+        del self.sockets.watchers[ear.session.port]
+        self.relay.disconnect(ear.session, self.moment)
+        self._settle()
 
     def _watch(self, port: int, pattern: str, *packets: bytes) -> Watcher:
         session = self._connect(port, 400 + port)
         watcher = self.world.ledger.watcher(self, session, pattern)
         self.sockets.watchers[port] = watcher
-        self._read_client(session, [b"SUB " + pattern.encode(), *packets])
+        self.read_client(session, [b"SUB " + pattern.encode(), *packets])
         return watcher
 
     def stop(self) -> None:
@@ -191,6 +206,8 @@ class Host:
         self.up = False
         self.inbox.clear()
         self._buffer.clear()
+        for uplink in self.world.uplinks_of(self.number):
+            uplink.daemon_ended()
 
     def replace(self) -> None:
         """Another program takes over, with the state of this one."""
@@ -237,19 +254,21 @@ class Host:
         said = publisher.say(messages, chan, self.world.now, size)
         self.world.story.tell(self.world.now, f"{self.name} sends {publisher.about(-messages)}")
         for first in range(0, messages, BATCH):
-            self._read_client(session, said[first : first + BATCH])
+            self.read_client(session, said[first : first + BATCH])
         for watcher in self.sockets.watchers.values():
             if not watcher.stuck and not watcher.behind and watcher.wants(chan):
                 watcher.must_have(publisher, len(publisher.times) - 1, "a local delivery was delayed")
 
-    def _read_client(self, session: Session, packets: list[bytes]) -> None:
+    def read_client(self, session: Session, packets: list[bytes]) -> None:
         *starts, end = accumulate((len(packet) + 8 for packet in packets), initial=0)
         assert end <= PACKETS
         ends = [start + len(packet) for start, packet in zip(starts, packets, strict=True)]
         for start, after, packet in zip(starts, ends, packets, strict=True):
             self.memory[start:after] = packet
         left = self.relay.from_client(session, self.moment, (starts, ends))
-        assert left is None
+        while left is not None:
+            self._settle()
+            left = self.relay.from_client(session, self.moment, *left)
         self._settle()
 
     def stand_still(self, until: float) -> None:

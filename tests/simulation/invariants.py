@@ -24,7 +24,7 @@ The rules, by the name that a ``Broken`` has:
 Nothing here asks a relay what it did, but for its account and its deadlines, which are what is checked.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ from bccnd.relay.session import Session
 
 if TYPE_CHECKING:
     from tests.simulation.host import Host
+    from tests.simulation.strangers import PlainProgram
     from tests.simulation.world import World
 
 # Without a key, a jump of more numbers is agreed with when the next has come. What comes late meanwhile is delivered
@@ -64,7 +65,7 @@ def _wants(pattern: str, chan: str) -> bool:
 class Publisher:
     """What one program said: ``times`` and ``chans`` of its messages; the numbers of these go on from ``first``."""
 
-    def __init__(self, number: int, src: bytes, life: int, first: int, host: object) -> None:
+    def __init__(self, number: int, src: bytes, life: int, first: int, host: "Host | PlainProgram") -> None:
         self.number = number
         self.src = src
         # Begins its payloads. What else there is in a history must not change them, nor so the dice.
@@ -194,9 +195,11 @@ class Ledger:
         self.publishers: list[Publisher] = []
         self.watchers: list[Watcher] = []
         self.labels: dict[bytes, Publisher] = {}
+        # What was sent on each segment.
+        self.spread: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
         self._by_src: dict[bytes, list[Publisher]] = {}
 
-    def publisher(self, src: bytes, host: object, first: int) -> Publisher:
+    def publisher(self, src: bytes, host: "Host | PlainProgram", first: int) -> Publisher:
         """A program that begins to speak, under a name that another life may have had."""
         namesakes = self._by_src.setdefault(src, [])
         publisher = Publisher(len(self.publishers), src, len(namesakes), first, host)
@@ -275,11 +278,11 @@ def _check_account(host: "Host", publisher: Publisher, got: list[int]) -> None:
     span = last - first + 1
     if account.received != len(got):
         raise Broken("account", f"{host.name} counts {account.received} of {src}, and delivered {len(got)}")
-    if account.lost < 0 or within + account.lost + account.late != span:
+    if account.lost < 0 or within + account.lost + account.late + account.left_out != span:
         raise Broken(
             "account",
             f"{host.name} heard #{first} to #{last} of {src}: {within} delivered, {account.lost} lost, "
-            f"{account.late} late, {span} in all",
+            f"{account.late} late, {account.left_out} left out, {span} in all",
         )
 
 

@@ -51,7 +51,10 @@ Flight = tuple[float, int, Sent]
 
 
 class Listener(Protocol):
+    """``segment``: on which it is; nothing comes from one to another but by uplinks."""
+
     number: int
+    segment: int
     name: str
     peer: bytes
     truthful: bool
@@ -106,7 +109,7 @@ class Network:
                 self.links[each.host].deaf_to.append(each)
             elif isinstance(each, BadSpell):
                 self.links[each.host].spells.append(each)
-        self._listeners: list[Listener] = []
+        self._listeners: defaultdict[int, list[Listener]] = defaultdict(list)
         self._sent: dict[tuple[int, bytes], int] = {}
         self._order = 0
         # By kind: message, again, heartbeat, repair/<verb>, other.
@@ -115,7 +118,7 @@ class Network:
         self.times: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
 
     def join(self, listener: Listener) -> None:
-        self._listeners.append(listener)
+        self._listeners[listener.segment].append(listener)
         self.links.setdefault(listener.number, Link(0.0, 0.0))
 
     def send(self, sender: Listener, datagrams: list[bytes]) -> None:
@@ -134,10 +137,14 @@ class Network:
         times = self._sent.get(key, 0)
         self._sent[key] = times + 1
         said = self._world.ledger.said(src, int(digits)) if sender.truthful else None
+        if said:
+            self._world.ledger.spread[sender.segment].add((said[0].number, said[1]))
         sent = Sent(datagram, sender.peer, sender.name, src, chan, said, times)
         kind = self._kind(sent, payload)
         self.counts[kind] += 1
         self.times[sender.number, kind].append(self._world.now)
+        if kind == "repair/resend":
+            self._world.crossings.asked(sender, payload)
         self._world.sees(sender, sent, kind, payload)
         return sent
 
@@ -158,7 +165,7 @@ class Network:
             story.fate(leaves, sent, "nobody hears {what}: the link of {who}", sender.name)
             return
         plain = not (plan.jitter or plan.late or plan.doubled)
-        for listener in self._listeners:
+        for listener in self._listeners[sender.segment]:
             if listener is sender and not plan.echo:
                 continue
             loss = self.links[listener.number].loses(leaves, up=False)

@@ -1,10 +1,10 @@
-"""Makes a failing history small: fewer hosts, fewer things that go wrong, fewer messages, a simpler network.
+"""Makes a failing history small: fewer hosts and uplinks, fewer things that go wrong, fewer messages, less network.
 
     shrink(scenario, fails) -> the smallest scenario found that still breaks the same rule
 
 Rules
 - Delta debugging over the elements: halves of them are left out, then quarters, down to single ones, as long as the
-  rule still breaks. Then hosts, strangers and liars; then each number is made smaller.
+  rule still breaks. Then uplinks, hosts, strangers and liars; then each number is made smaller.
 - It begins anew until nothing more can be left out, or TRIES histories were run.
 - What is left out changes the fate of nothing else: see ``network``.
 """
@@ -14,7 +14,15 @@ from dataclasses import Field, fields, replace
 from typing import Any, TypeVar
 
 from tests.simulation.invariants import Broken
-from tests.simulation.scenario import Burst, Element, HostPlan, NetworkPlan, Scenario, StrangerSpeaks
+from tests.simulation.scenario import (
+    Burst,
+    Element,
+    HostPlan,
+    NetworkPlan,
+    Scenario,
+    StrangerSpeaks,
+    UplinkPlan,
+)
 
 # Histories that are run to shrink one: some seconds.
 TRIES = 600
@@ -22,6 +30,8 @@ TRIES = 600
 DICE = range(1, 6)
 # Shares of datagrams, and one with which few are enough.
 SHARES, EASY = ("loss", "uplink_loss", "late", "doubled"), 0.5
+# What says which it is and where, and stays.
+PLACES = ("number", "host", "segment", "backbone")
 
 T = TypeVar("T")
 
@@ -48,6 +58,8 @@ class _Shrinking:
         while before != self._best and self._tries < TRIES:
             before = self._best
             self._leave_out_elements()
+            for number in [uplink.number for uplink in self._best.uplinks]:
+                self._try(self._best.without_uplink(number))
             for number in [host.number for host in self._best.hosts]:
                 self._try(self._best.without_host(number))
             for simpler in self._simpler():
@@ -89,18 +101,25 @@ class _Shrinking:
                 yield _without(self._best, name, each.number)
         if self._best.key:
             yield replace(self._best, key=False)
-        for field in fields(self._best.network):
-            for value in _simpler_values(field, self._best.network):
-                yield replace(self._best, network=replace(self._best.network, **{field.name: value}))
-        for number in [host.number for host in self._best.hosts]:
-            for field in fields(HostPlan)[1:]:
-                plan = next(each for each in self._best.hosts if each.number == number)
-                for value in _simpler_values(field, plan):
-                    simpler = replace(plan, **{field.name: value})
-                    yield replace(self._best, hosts=_with(self._best.hosts, plan, simpler))
+        for name in ("network", "lines"):
+            for field in fields(NetworkPlan):
+                for value in _simpler_values(field, getattr(self._best, name)):
+                    simpler = replace(getattr(self._best, name), **{field.name: value})
+                    yield replace(self._best, **{name: simpler})
+        yield from self._plainer("hosts", HostPlan)
+        yield from self._plainer("uplinks", UplinkPlan)
         for each in self._best.elements:
             if isinstance(each, Burst | StrangerSpeaks):
                 yield from self._fewer(each)
+
+    def _plainer(self, name: str, kind: type[HostPlan] | type[UplinkPlan]) -> Iterator[Scenario]:
+        """With each field of each plan as it is by default, but for where it is."""
+        for number in [each.number for each in getattr(self._best, name)]:
+            for field in fields(kind):
+                plan = next(each for each in getattr(self._best, name) if each.number == number)
+                for value in () if field.name in PLACES else _simpler_values(field, plan):
+                    plans = _with(getattr(self._best, name), plan, replace(plan, **{field.name: value}))
+                    yield replace(self._best, **{name: plans})
 
     def _fewer(self, burst: Burst | StrangerSpeaks) -> Iterator[Scenario]:
         """With fewer messages: half of them again and again, then one less; with the dice as they are, or others."""
@@ -117,7 +136,7 @@ class _Shrinking:
                 burst = shorter
 
 
-def _simpler_values(field: Field[Any], plan: NetworkPlan | HostPlan) -> tuple[Any, ...]:
+def _simpler_values(field: Field[Any], plan: NetworkPlan | HostPlan | UplinkPlan) -> tuple[Any, ...]:
     """What to try in place of a value: the usual one; else, of a share, one that takes few messages to show."""
     value = getattr(plan, field.name)
     if value == field.default:

@@ -29,6 +29,7 @@ class PlainProgram:
         self.world = world
         self.number = 100 + plan.number
         self.name = f"p{plan.number}"
+        self.segment = 0
         self.truthful = True
         self.peer = b"10.1.0.%d:5400" % plan.number
         first = CLOCK + 77 if plan.clocked else 1
@@ -78,6 +79,7 @@ class LiarProgram:
         self.world = world
         self.number = 200 + plan.number
         self.name = f"liar{plan.number}"
+        self.segment = 0
         self.truthful = False
         self.peer = b"10.2.0.%d:5400" % plan.number
         self._integrity = (

@@ -15,6 +15,7 @@ from bccnd.relay.dedup import Sources
 from bccnd.relay.moment import Moment
 from bccnd.wire.verdict import Verdict
 from tests.simulation.__main__ import broken_seeds, fails, tell, told_short
+from tests.simulation.drawing import draw
 from tests.simulation.host import Sockets
 from tests.simulation.measure import measure, requests_for_shared
 from tests.simulation.network import Network
@@ -26,7 +27,6 @@ from tests.simulation.scenario import (
     Scenario,
     Stop,
     StrangerSpeaks,
-    draw,
 )
 from tests.simulation.shrink import shrink
 from tests.simulation.world import World

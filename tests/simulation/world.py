@@ -6,6 +6,7 @@ Time passes from one event to the next; nothing here waits. Events of one time h
 set, so a scenario has one history.
 """
 
+import tempfile
 import traceback
 from collections.abc import Callable
 from functools import singledispatchmethod
@@ -16,27 +17,36 @@ from typing import Any
 
 from bccnd.relay.options import KIB, Heartbeat, Options, Repair
 from bccnd.wire.bccn1 import Integrity, Level
+from tests.simulation.crossings import Crossings
 from tests.simulation.host import Host
 from tests.simulation.invariants import Broken, Ledger
+from tests.simulation.lines import BackboneProgram, Lines, in_words
 from tests.simulation.network import MASK, Listener, Network, Sent, roll
 from tests.simulation.scenario import (
     FOREVER,
     QUIET,
     Burst,
     Busy,
+    CutLine,
     Element,
     HostPlan,
     Kill,
+    KillBackbone,
+    KillUplink,
     Lie,
     Reload,
     Replace,
+    ReplaceBackbone,
     Scenario,
     Stop,
+    StopUplink,
     StrangerSpeaks,
     Stuck,
 )
 from tests.simulation.story import Silence, plan_in_words
 from tests.simulation.strangers import LiarProgram, PlainProgram
+from tests.simulation.uplink import UplinkProgram
+from tests.uplink.segment import IN_MEMORY
 
 KEY = b"a key that all hosts of the segment have"
 # Bounds that a history meets: the least that the settings take.
@@ -67,8 +77,19 @@ class World:
         self.liars = {plan.number: LiarProgram(plan, self) for plan in scenario.liars}
         for listener in (*self.hosts.values(), *self.strangers.values(), *self.liars.values()):
             self.network.join(listener)
+        self._folder = tempfile.TemporaryDirectory(dir=IN_MEMORY) if scenario.uplinks else None
+        self.folder = Path(self._folder.name if self._folder else "")
+        self.crossings = Crossings(self)
+        self.lines = Lines(self)
+        self.backbones = {
+            number: BackboneProgram(number, self)
+            for number in sorted({plan.backbone for plan in scenario.uplinks})
+        }
+        self.uplinks = {plan.number: UplinkProgram(plan, self) for plan in scenario.uplinks}
         for host in self.hosts.values():
             self.at(host.plan.start, host.start)
+        for program in (*self.backbones.values(), *self.uplinks.values()):
+            self.at(0.0, program.start)
         for each in scenario.elements:
             self._schedule(each)
 
@@ -85,6 +106,7 @@ class World:
                 act(*arguments)
             self.now = end
             self.ledger.check(self)
+            self.crossings.check()
         except Broken as broken:
             self.story.tell(self.now, f"BROKEN: {broken}")
             raise
@@ -93,6 +115,15 @@ class World:
             broken = Broken("fault", f"{error!r} in {where.name}, {Path(where.filename).name}:{where.lineno}")
             self.story.tell(self.now, f"BROKEN: {broken}")
             raise broken from error
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        for uplink in self.uplinks.values():
+            if uplink.up:
+                uplink.journal.close()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def options(self, plan: HostPlan) -> Options:
         """The settings of a host."""
@@ -107,6 +138,17 @@ class World:
         """The programs that say something at some time."""
         bursts = (each for each in self.scenario.elements if isinstance(each, Burst) and each.host == host)
         return sorted({each.program for each in bursts})
+
+    def uplinks_of(self, host: int) -> list[UplinkProgram]:
+        return [each for each in self.uplinks.values() if each.plan.host == host]
+
+    def at_rest(self, name: str, kind: str, packet: bytes, *, known: bool) -> None:
+        """Somebody sends a packet on a line; ``known``: of a kind that never ends."""
+        if not known:
+            if self.now > self._quiet_from:
+                raise Broken("quiet", f"{name} still sends a {kind}: {in_words(packet)}")
+            if kind in ("request", "forward"):
+                self.story.tell(self.now, f"{name} sends a {kind}: {in_words(packet)}")
 
     def sees(self, sender: Listener, sent: Sent, kind: str, payload: bytes) -> None:
         """Somebody sends a datagram."""
@@ -169,6 +211,31 @@ class World:
     @_schedule.register
     def _(self, each: Reload) -> None:
         self.at(each.at, self.hosts[each.host].reload, each.repairs)
+
+    @_schedule.register
+    def _(self, each: CutLine) -> None:
+        self.story.tell(each.at, f"the line of u{each.of} is cut, until {each.until:.6f}")
+
+    @_schedule.register
+    def _(self, each: StopUplink) -> None:
+        self.at(each.at, self.uplinks[each.of].stop)
+        self.at(each.until, self.uplinks[each.of].start)
+
+    @_schedule.register
+    def _(self, each: KillUplink) -> None:
+        self.at(each.at, self.uplinks[each.of].kill)
+        self.at(each.until, self.uplinks[each.of].start)
+
+    @_schedule.register
+    def _(self, each: KillBackbone) -> None:
+        if each.backbone in self.backbones:
+            self.at(each.at, self.backbones[each.backbone].kill)
+            self.at(each.until, self.backbones[each.backbone].start)
+
+    @_schedule.register
+    def _(self, each: ReplaceBackbone) -> None:
+        if each.backbone in self.backbones:
+            self.at(each.at, self.backbones[each.backbone].replace)
 
     def _end(self, each: Stop | Kill, end: Callable[[], None]) -> None:
         self.at(each.at, end)

@@ -35,10 +35,14 @@ class Shelf(dict[int, bytes]):
 
 
 class Ear:
-    """A ``Hearer``. ``heard``: position -> message; ``completes``: in order; ``changes``: how often."""
+    """A ``Hearer``. ``heard``: position -> message; ``came_at``: and when, by ``clock``; ``completes``: in order;
+    ``changes``: how often.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
         self.heard: dict[int, bytes] = {}
+        self.came_at: dict[int, float] = {}
+        self._clock = clock
         self.completes: list[int] = []
         self.numbers: list[int] = []
         self.changes = 0
@@ -46,6 +50,7 @@ class Ear:
 
     def came(self, position: int, datagram: bytes) -> None:
         assert self.heard.setdefault(position, datagram) == datagram
+        self.came_at.setdefault(position, self._clock())
 
     def complete(self, position: int) -> None:
         assert not self.completes or position > self.completes[-1]
@@ -68,7 +73,7 @@ class Station:
 
     def __init__(self, world: "World", index: int, options: Options, position: int, shelf: Shelf) -> None:
         self.address: Address = bytes([10, 0, 1, index]), 5000 + index
-        self.ear, self.shelf, self.outbox = Ear(), shelf, dict[int, bytes]()
+        self.ear, self.shelf, self.outbox = Ear(lambda: world.now), shelf, dict[int, bytes]()
         self.client = Client(options, self.ear, shelf, world.chance.random, b"sixteen or more bytes")
         self.ear.on_change = self.fill
         self._world, self._next, self._wakes_at = world, 1, float("inf")
@@ -187,3 +192,11 @@ class World:
             for message in delivered:
                 for address in backbone.core.subscribers.addresses:
                     self.send(message.serialize(), BACKBONE, address)
+
+
+def numbered(name: str, count: int) -> list[bytes]:
+    return [b"%b %d" % (name.encode(), index) for index in range(count)]
+
+
+def connected(world: World, *stations: Station) -> None:
+    world.settle(lambda: all(each.client.connected for each in stations))

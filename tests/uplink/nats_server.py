@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from bccnd.uplink.nats import NatsCarrier
+from bccnd.uplink.nats import NatsCarrier, Place
 from bccnd.uplink.nats_options import NatsOptions
 from tests.daemon_process import die_with_parent
 from tests.packet_client import PATIENCE, wait_until
@@ -129,13 +129,27 @@ class Ear:
         return self.numbers.get(link, Counter()).keys() >= set(numbers)
 
 
+class Kept:
+    """What a journal keeps of the stream."""
+
+    def __init__(self) -> None:
+        self.stream = "", 0
+
+
 class Uplink:
     """A carrier with its ear, which runs in a task. ``publish`` numbers as the core does."""
 
-    def __init__(self, options: NatsOptions, segment: str = SEGMENT, instance: str = "00c0ffee") -> None:
+    def __init__(
+        self,
+        options: NatsOptions,
+        segment: str = SEGMENT,
+        instance: str = "00c0ffee",
+        place: Place | None = None,
+    ) -> None:
         self.source = f"{segment}/uplink/{instance}"
         self.ear = Ear()
-        self.carrier = NatsCarrier(options, self.source.encode(), self.ear)
+        self.place = place or Kept()
+        self.carrier = NatsCarrier(options, self.source.encode(), self.ear, self.place)
         self.ear.take = self.carrier.taken
         self.task: asyncio.Task[None]
         self._next = itertools.count(1)

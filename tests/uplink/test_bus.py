@@ -271,6 +271,22 @@ async def test_a_replaced_daemon_is_not_noticed(tmp_path: Path, flags: tuple[str
             assert bus.reason == ""
 
 
+async def test_a_host_that_is_silent_or_relayed_is_not_here(heard: Heard) -> None:
+    rows = {
+        "a": {"state": "alive"},
+        "b": {"state": "silent"},
+        "c": {"state": "left"},
+        "d": {"relayed": {"host": "x"}},
+    }
+
+    async def sources() -> list[dict[str, Any]]:
+        return [{"src": f"{host}/bccnd/7", **row} for host, row in rows.items()]
+
+    bus = Bus("@nobody", heard, "bccnd/links", list)
+    bus._client = SimpleNamespace(name="here/bccnd-uplink/7", sources=sources)  # type: ignore[assignment]
+    assert await bus.hosts() == ["here", "a"]
+
+
 async def test_its_own_host_is_there_however_many_others_are(heard: Heard) -> None:
     async def sources() -> list[dict[str, Any]]:
         return [{"src": f"a{number}/bccnd/7"} for number in range(2 * HOSTS_LIMIT)]

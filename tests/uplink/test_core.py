@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from bccnd.uplink.core import (
+    CLAIMS_LIMIT,
     EARLY_SECONDS,
     ECHO_SECONDS,
     LAST_SECONDS,
@@ -67,6 +68,23 @@ def test_a_message_crosses_once_without_its_sum() -> None:
     world.pass_on()
     assert taken(paris) == [datagram(1)]
     assert taken(berlin) == []
+
+
+def test_what_an_uplink_that_died_left_goes_on_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bccnd.uplink.inbound.OVER_SECONDS", 3)
+    world = World()
+    paris, berlin = world.uplink(b"paris"), source(b"berlin", b"0" * 16)
+    for number in (1, 3):
+        paris.came(number, Seal().numbered(berlin, number, 1, datagram(number)))
+    assert taken(paris) == [datagram(1)]
+    world.medium.carriers[0].connected = False
+    for _ in range(9):
+        world.pass_on(1.0)
+    assert taken(paris) == []
+    world.medium.carriers[0].connected = True
+    for _ in range(9):
+        world.pass_on(1.0)
+    assert taken(paris) == [datagram(3)]
 
 
 def test_nothing_is_carried_that_is_not_named_on_both_sides() -> None:
@@ -369,6 +387,52 @@ def test_a_source_that_was_heard_can_be_answered_at_once() -> None:
     paris.offer(datagram(1, b"!relay01/door/7", src=b"mon01/monitor/4"))
     world.pass_on()
     assert taken(berlin) == [datagram(1, b"!relay01/door/7", src=b"mon01/monitor/4")]
+
+
+def test_nobody_brings_messages_of_a_host_of_this_segment() -> None:
+    world = World()
+    berlin, paris = world.uplink(hosts=(b"relay01",)), world.uplink(b"paris")
+    paris.offer(datagram(5))
+    paris.offer(datagram(6))
+    paris.offer(datagram(1, src=b"relay011/door/7"))
+    world.pass_on()
+    assert taken(berlin) == [datagram(1, src=b"relay011/door/7")]
+    assert (berlin.counts["claimed"], berlin.claims) == (2, {b"relay01/door/7": b"paris"})
+    berlin.offer(datagram(5))  # what was claimed goes out when its source says it
+    world.pass_on()
+    assert taken(paris) == [datagram(5)]
+    berlin.hosts(())  # it has moved
+    paris.hosts((b"relay01",))
+    paris.offer(datagram(7))
+    world.pass_on()
+    assert taken(berlin) == [datagram(7)]
+
+
+def test_what_comes_back_around_a_ring_is_no_claim() -> None:
+    world = World()
+    berlin, paris = world.uplink(hosts=(b"relay01",)), world.uplink(b"paris")
+    berlin.offer(datagram(5))
+    paris.offer(datagram(5))  # it came another way, and paris is too quick
+    world.pass_on()
+    assert taken(berlin) == []
+    assert (berlin.counts["echo"], berlin.counts["claimed"], berlin.claims) == (1, 0, {})
+
+
+def test_a_setting_allows_the_names_of_this_segment() -> None:
+    world = World()
+    berlin, paris = world.uplink(hosts=(b"relay01",), local_names=True), world.uplink(b"paris")
+    paris.offer(datagram(5))
+    world.pass_on()
+    assert taken(berlin) == [datagram(5)]
+
+
+def test_sources_that_were_claimed_are_named_up_to_a_bound() -> None:
+    world = World()
+    berlin, paris = world.uplink(hosts=(b"relay01",)), world.uplink(b"paris")
+    for number in range(CLAIMS_LIMIT + 10):
+        paris.offer(datagram(1, src=b"relay01/door/%d" % number))
+    world.pass_on()
+    assert (len(berlin.claims), berlin.counts["claimed"]) == (CLAIMS_LIMIT, CLAIMS_LIMIT + 10)
 
 
 def test_hosts_beyond_one_status_are_named_in_turn() -> None:

@@ -141,3 +141,21 @@ def test_all_is_delivered_once_or_counted_lost_once(
     assert inbound._held_bytes == 0
     assert not inbound._holding
     story.close()
+
+
+def test_a_new_uplink_that_is_killed_hears_what_was_said_meanwhile(tmp_path: Path) -> None:
+    """Once it has heard that there are others."""
+    medium, clock = Medium(Random(1)), Clock()
+    berlin, paris = Segment(b"berlin", medium, clock, None), Segment(b"paris", medium, clock, tmp_path / "p")
+    berlin.due()
+    medium.turn()
+    paris.wait(0.03)
+    paris.kill()
+    berlin.say(3)
+    medium.turn()
+    paris.start()
+    medium.turn()
+    paris.take()
+    assert paris.heard == {berlin.src: [1, 2, 3]}
+    berlin.journal.close()
+    paris.journal.close()

@@ -1,12 +1,12 @@
 """The client in a world of virtual time: loss, cuts, crashes of the backbone, and liars."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bccnd.backbone.numbers import RESERVE
 from bccnd.uplink.fyrehose import SUSPECTS, Client, Options
 from bccnd.uplink.fyrehose_answers import UNITS, UNITS_AT_ONCE
 from bccnd.wire.fyrehose import (
@@ -14,6 +14,7 @@ from bccnd.wire.fyrehose import (
     DELIVER,
     FORWARD,
     KEEPALIVE,
+    PUSH,
     REQUEST,
     SEQ_LIMIT,
     Ack,
@@ -25,19 +26,11 @@ from bccnd.wire.fyrehose import (
     parse,
     proves,
 )
-from tests.uplink.fyrehose_world import BACKBONE, Ear, Shelf, Station, World
+from tests.uplink.fyrehose_world import BACKBONE, Ear, Shelf, Station, World, connected, numbered
 
 # Nothing is given up.
 STUBBORN = Options(tries=1 << 20, patience=1e9)
 STRANGER: Address = bytes([10, 0, 9, 9]), 999
-
-
-def numbered(name: str, count: int) -> list[bytes]:
-    return [b"%b %d" % (name.encode(), index) for index in range(count)]
-
-
-def connected(world: World, *stations: Station) -> None:
-    world.settle(lambda: all(each.client.connected for each in stations))
 
 
 class Alone:
@@ -140,72 +133,38 @@ def test_what_was_said_is_heard_and_shows_what_is_missing() -> None:
     assert one.client.facts().answered == 1
 
 
-def test_a_crash_of_the_backbone_holds_nothing_up() -> None:
-    world = World()
-    one, other = world.station(position=1), world.station(position=1)
-    connected(world, one, other)
-    one.publish(*numbered("before", 20))
-    world.run(1.0)
-    world.kill()
-    world.run(0.5)
-    world.start()
-    asked = world.sent.get(REQUEST, 0)
-    after = numbered("after", 20)
-    one.publish(*after)
-    world.run(2.0)
-    assert set(after) <= other.ear.messages
-    world.settle(lambda: other.ear.completes[-1] > RESERVE)
-    assert world.sent[REQUEST] - asked < 2 * 600
-    facts = other.client.facts()
-    assert facts.lost == 0
-    assert abs(facts.skipped - RESERVE) < 600
-    assert facts.behind == 0
+def test_a_backbone_that_was_away_is_told_at_once_what_waits() -> None:
+    alone = Alone(position=1)
+    alone.connect()
+    alone.client.publish(1, b"waits", alone.now)
+    end = alone.now + 2.0
+    while alone.now < end:  # nobody answers
+        alone.now = max(alone.now, alone.client.next_deadline())
+        alone.client.on_deadline(alone.now)
+        sent = alone.client.take()
+    alone.now += 0.01
+    alone.client.on_deadline(alone.now)
+    sent += alone.client.take()
+    token = next(packet[-16:] for packet, _ in sent if packet[0] == KEEPALIVE)
+    alone.hear(Ack(token))
+    assert [found.data for found in alone.sent(PUSH)] == [b"waits"]  # type: ignore[attr-defined]
 
 
-def test_who_is_cut_off_before_a_crash_misses_nothing() -> None:
-    world = World(delay=(0.002, 0.0))
-    one, other, away = (world.station(position=1) for _ in range(3))
-    connected(world, one, other, away)
-    world.cut.add(away.address)
-    wanted = numbered("one", 3000)
-    one.publish(*wanted[:2500])
-    world.settle(lambda: len(one.ear.numbers) == 2500)
-    world.kill()
-    world.run(0.2)
-    world.start()
-    one.publish(*wanted[2500:])
-    world.settle(lambda: len(one.ear.numbers) == 3000)
-    world.run(6.0)
-    assert not away.client.connected
-    world.cut.clear()
-    world.run(2.0)
-    one.publish(b"the last")
-    world.settle(lambda: {*wanted, b"the last"} <= away.ear.messages)
-
-
-def test_numbers_that_begin_anew_are_heard() -> None:
-    """A backbone without a state file; positions rise all the same."""
-    world = World()
-    one, other = world.station(position=1), world.station(position=1)
-    connected(world, one, other)
-    one.publish(*numbered("before", 1000))
-    world.settle(lambda: len(one.ear.numbers) == 1000)
-    for era in range(1, 4):
-        world.kill()
-        world.run(0.3)
-        world.start(first=1)
-        world.run(1.0)  # each is a subscriber again
-        wanted = numbered(f"era {era}", 1000)
-        one.publish(*wanted)
-        world.settle(lambda wanted=wanted: set(wanted) <= other.ear.messages)
-        assert other.ear.completes[-1] // SEQ_LIMIT == era
-        assert max(other.ear.heard) // SEQ_LIMIT == era
-    assert sorted(one.ear.numbers) == list(range(1, 4001))
-    later = world.station(position=other.ear.completes[-1])
-    connected(world, later)
-    one.publish(*numbered("later", 5))
-    world.settle(lambda: set(numbered("later", 5)) <= later.ear.messages)
-    assert min(later.ear.heard) // SEQ_LIMIT == 3
+def test_who_is_not_answered_asks_again_soon() -> None:
+    """A backbone that was started again knows nobody: each moment until it is asked would be missed."""
+    alone = Alone()
+    alone.connect()
+    times: list[float] = []
+    while len(times) < 4:
+        alone.now = max(alone.now, alone.client.next_deadline())
+        alone.client.on_deadline(alone.now)
+        times += [alone.now] * len(alone.sent(KEEPALIVE))
+    assert [round(after - before, 3) for before, after in pairwise([100.0, *times])] == [
+        0.5,
+        0.125,
+        0.125,
+        0.125,
+    ]
 
 
 def test_who_was_away_catches_up_without_a_flood() -> None:

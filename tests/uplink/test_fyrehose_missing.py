@@ -139,6 +139,53 @@ def test_a_crash_of_the_backbone_costs_few_requests() -> None:
     assert made.skipped == jump - 1 - len(asker.came)
 
 
+def test_what_never_existed_is_passed_over_soon() -> None:
+    made = missing()
+    asker = Asker(made)
+    made.take(1 << 20, 100.0)
+    asker.run(2.0)
+    assert (made.complete, made.behind) == ((1 << 20) + 1, 0)
+    assert len(asker.requests) < 400
+
+
+def test_an_island_between_two_crashes_is_found() -> None:
+    """It has begun where the backbone began with the number that it had reserved, and gave few."""
+    island = range(1 << 20, (1 << 20) + 600)
+    made = missing()
+    asker = Asker(made, keeps=lambda seq: seq in island)
+    made.take((2 << 20) + 90, 100.0)  # the first ninety of the last one were missed
+    asker.run(5.0)
+    assert asker.came == set(island)
+    assert made.complete == made.next
+
+
+def test_tries_that_no_backbone_heard_do_not_count() -> None:
+    made = missing()
+    asker = Asker(made)
+    made.take(1 << 20, 100.0)
+    made.alive = False
+    asker.run(10.0)
+    assert made.behind == (1 << 20) - 1
+    made.alive = True
+    asker.keeps = lambda seq: seq < 1000
+    asker.run(5.0)
+    assert asker.came == set(range(1, 1000))
+    assert made.complete == made.next
+
+
+def test_what_is_doubtful_takes_no_room_from_what_is_missing() -> None:
+    """Repair goes on while a crash is found out about."""
+    made = missing()
+    asker = Asker(made, keeps=lambda seq: seq > 1 << 20)
+    made.take(1 << 20, 100.0)
+    wanted = range((1 << 20) + 1, (1 << 20) + 8000, 40)
+    for seq in wanted:
+        made.take(seq + 39, asker.now)
+        asker.run(0.01)
+    asker.run(0.5)
+    assert made.next - (1 << 20) - 1 == len(asker.came) + len(wanted)
+
+
 def test_before_and_after_a_crash_much_may_be_kept() -> None:
     """Who was away for long finds the edges of what never existed."""
     low, high, end = 30_000, 1_040_000, 1 << 20
@@ -149,6 +196,17 @@ def test_before_and_after_a_crash_much_may_be_kept() -> None:
     assert asker.came == {*range(1, low + 1), *range(high, end)}
     assert made.complete == end + 1
     assert len(asker.requests) < 3000
+
+
+def test_next_to_what_comes_no_survey_is_waited_for() -> None:
+    """A survey without an end; there are more numbers at both ends than are asked for at first."""
+    low, high, end = 3000, (1 << 20) - 2000, 1 << 20
+    made = missing(tries=1 << 20, patience=1e9)
+    asker = Asker(made, keeps=lambda seq: seq <= low or seq >= high)
+    made.take(end, 100.0)
+    asker.run(10.0)
+    assert asker.came == {*range(1, low + 1), *range(high, end)}
+    assert made.asked < len(asker.came) + 4 * RANGE + LONG
 
 
 def test_the_younger_part_that_is_kept_comes() -> None:

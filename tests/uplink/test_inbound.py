@@ -8,6 +8,7 @@ from bccnd.uplink.inbound import (
     HELD_BYTES,
     HELD_MANY,
     LINKS_LIMIT,
+    OVER_SECONDS,
     PROVEN,
     SILENT_SECONDS,
     Held,
@@ -96,6 +97,24 @@ def test_a_status_shows_the_loss_of_the_last() -> None:
     assert hearing.complete(7) == []
     assert hearing.lost == 2
     assert hearing.came(8, 4, 4) == [4]
+
+
+def test_what_a_dead_link_holds_goes_on_at_last() -> None:
+    """Nobody says that what is missing will not come."""
+    hearing = Hearing()
+    hearing.came(1, 1, 1)
+    hearing.came(2, 3, 1)
+    for number in range(2):
+        for _ in range(OVER_SECONDS):
+            hearing.inbound.age()
+        assert hearing.out() == []
+        hearing.came(3 + number, 5, 1)  # it is there after all
+    for _ in range(OVER_SECONDS + 1):
+        hearing.inbound.age()
+    assert hearing.out() == [3, 5]
+    assert hearing.lost == 2
+    hearing.inbound.age()
+    assert hearing.came(5, 6, 6) == [6]
 
 
 def test_who_holds_most_gives_up_first() -> None:
@@ -209,6 +228,22 @@ def test_a_restart_of_the_sender_is_no_loss() -> None:
     assert hearing.came(5, again, again) == []
     assert hearing.complete(5) == [again]
     assert hearing.lost == 0
+
+
+def test_what_is_lost_after_a_restart_of_the_sender_is_counted() -> None:
+    hearing = Hearing()
+    hearing.came(1, 1, 1)
+    again = 2 + RESTART_JUMP
+    hearing.came(5, again + 3, again + 1)
+    assert hearing.complete(5) == []
+    assert hearing.lost == 1
+    assert hearing.came(6, again + 4, again + 3) == []
+    assert hearing.complete(6) == [again + 3, again + 4]
+    assert hearing.lost == 3
+    far = again + 5 - 2 + 2 * RESTART_JUMP  # two more restarts, the last before it had written two numbers
+    hearing.came(7, far, far)
+    assert hearing.complete(7) == [far]
+    assert hearing.lost == 3
 
 
 def test_taken_is_never_above_what_is_held() -> None:

@@ -360,3 +360,14 @@ def test_a_closed_journal_takes_nothing_and_fails_nowhere() -> None:
     journal.close()
     assert journal.waiting(1, 9) == []
     assert journal.kept(1, 9) == []
+
+
+def test_the_stream_is_kept_with_the_position(tmp_path: Path) -> None:
+    journal = opened(tmp_path / "j")
+    assert journal.stream == ("", 0)
+    journal.stream = "2026-01-02T03:04:05Z", 1 << 48
+    journal.note((1 << 48) + 7, {})
+    journal.close()
+    again = opened(tmp_path / "j")
+    assert (again.stream, again.position) == (("2026-01-02T03:04:05Z", 1 << 48), (1 << 48) + 7)
+    again.close()

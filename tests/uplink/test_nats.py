@@ -11,6 +11,7 @@ import structlog
 import uvloop
 
 from bccnd.uplink import nats, nats_session
+from bccnd.uplink.nats import ERA
 from bccnd.uplink.nats_session import BATCH
 from bccnd.uplink.nats_stream import Answer
 from bccnd.wire.link import Seal
@@ -239,7 +240,26 @@ async def test_a_stream_made_anew_is_read_from_its_start(server: NatsServer, qui
         await a.publish_all(5)
         await until(lambda: b.ear.has(a.source, range(1, 26)), "all")
         assert b.carrier.facts().lost == 0
-        assert b.ear.completed == 6
+        assert b.ear.completed == ERA + 6
+
+
+async def test_a_stream_made_anew_meanwhile_loses_nothing(server: NatsServer, quick: None) -> None:
+    """It has grown past the position of before, while the uplink that reads was down."""
+    a, b = made(server), made(server, "siteB")
+    async with running(a):
+        async with running(b):
+            await a.publish_all(5)
+            await until(lambda: b.ear.completed == 6, "all")
+        await ask(server, "STREAM.DELETE.bccn")
+        await a.publish_all(20)
+        again = Uplink(options_for(server), "siteB", place=b.place)
+        async with running(again, position=b.ear.completed):
+            await until(lambda: again.ear.has(a.source, range(6, 26)), "all")
+            assert again.ear.completed == ERA + 21
+        later = Uplink(options_for(server), "siteB", place=b.place)
+        async with running(later, position=ERA + 11):
+            await until(lambda: later.ear.completed == ERA + 21, "the rest")
+            assert later.ear.positions == list(range(ERA + 11, ERA + 21))
 
 
 async def test_a_stream_that_ends_before_is_read_anew(server: NatsServer) -> None:
@@ -247,7 +267,7 @@ async def test_a_stream_that_ends_before_is_read_anew(server: NatsServer) -> Non
     async with running(a):
         await a.publish_all(5)
         async with running(b, position=1000):
-            await until(lambda: b.ear.positions == [1, 2, 3, 4, 5], "all")
+            await until(lambda: b.ear.positions == list(range(ERA + 1, ERA + 6)), "all")
 
 
 async def test_a_segment_that_takes_nothing_is_waited_for(

@@ -15,7 +15,7 @@ import pytest
 from bccnd.errors import RefusedError
 from bccnd.process.log_limit import LogLimit
 from bccnd.uplink.core import Uplink
-from bccnd.uplink.service import REPORT_SECONDS, UNLIMITED, Service
+from bccnd.uplink.service import AWAY_SECONDS, LOOK_SECONDS, REPORT_SECONDS, UNLIMITED, Service
 from bccnd.uplink.settings import UplinkSettings
 from tests.backbone.process import BackboneProcess
 from tests.daemon_process import DaemonProcess
@@ -259,6 +259,31 @@ async def test_with_each_connection_the_core_begins_to_hear(
         await service.bus.begin([], bridges=False)
         await service.bus.close()
     assert joined == [service.core] * 2
+    service._journal.close()
+
+
+async def test_hosts_are_looked_for_sooner_while_there_is_no_daemon(
+    daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, pauses, looked = made(daemon), list[float](), asyncio.Event()
+    found: list[list[str]] = [[], [], ["here"]]
+
+    async def hosts() -> list[str]:
+        return found.pop(0)
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if not found:
+            looked.set()
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(service.bus, "hosts", hosts)
+    monkeypatch.setattr("bccnd.uplink.service.asyncio.sleep", sleep)
+    looking = asyncio.create_task(service._look())
+    await asyncio.wait_for(looked.wait(), PATIENCE)
+    looking.cancel()
+    assert pauses == [AWAY_SECONDS, AWAY_SECONDS, LOOK_SECONDS]
+    assert service.core._hosts == [b"here"]
     service._journal.close()
 
 

@@ -1,19 +1,28 @@
-/* usage: bare PORT
+/* usage: bare PORT [divided]
  *
  * The backbone that does nothing but number and send, as the limit of what the kernel lets pass. A batch is read with
  * one call, each PUSH becomes its DELIVER where it lies, and up to VECTOR datagrams are sent with one call, each message
  * to all subscribers in turn. Whoever sends a KEEPALIVE is a subscriber for good.
+ *
+ * With "divided" a batch goes to each subscriber as one datagram, which the kernel divides. So all PUSHes must be of
+ * one length.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/udp.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
+#ifndef SOL_UDP
+#define SOL_UDP 17
+#endif
 #define BATCH 64
 #define VECTOR 1024
 #define SUBSCRIBERS 1024
@@ -59,8 +68,31 @@ static void send_to_all(int fd, struct iovec *messages, int count)
     }
 }
 
+static void send_divided(int fd, struct iovec *messages, int count)
+{
+    static struct mmsghdr headers[SUBSCRIBERS];
+    union {
+        char room[CMSG_SPACE(sizeof(uint16_t))];
+        struct cmsghdr aligned;
+    } control = { .aligned = { CMSG_LEN(sizeof(uint16_t)), SOL_UDP, UDP_SEGMENT } };
+    uint16_t length = count ? messages[0].iov_len : 0;
+    memcpy(CMSG_DATA(&control.aligned), &length, sizeof length);
+    for (int j = 0; j < width; j++)
+        headers[j].msg_hdr = (struct msghdr){
+            .msg_name = &subscribers[j], .msg_namelen = sizeof *subscribers, .msg_iov = messages, .msg_iovlen = count,
+            .msg_control = &control, .msg_controllen = sizeof control.room
+        };
+    for (int sent = 0; count && sent < width;) {
+        int went = sendmmsg(fd, headers + sent, width - sent, 0);
+        if (went < 0 && errno != EINTR)
+            went = 1; /* this one does not go */
+        sent += went > 0 ? went : 0;
+    }
+}
+
 int main(int argc, char **argv)
 {
+    bool divided = argc > 2;
     struct sockaddr_in here = { .sin_family = AF_INET, .sin_port = htons(argc > 1 ? atoi(argv[1]) : 0) };
     struct mmsghdr headers[BATCH] = { 0 };
     struct iovec places[BATCH], messages[BATCH];
@@ -94,6 +126,6 @@ int main(int argc, char **argv)
             next++;
             messages[count++] = (struct iovec){ slots[i], headers[i].msg_len };
         }
-        send_to_all(fd, messages, count);
+        (divided ? send_divided : send_to_all)(fd, messages, count);
     }
 }

@@ -9,6 +9,8 @@
 
 #define CHUNK (256 << 10) /* bytes a read, and about as many a write */
 
+/* -- publish: protocol= address= channel= count= size= rate= (messages a second; 0: as fast as they are taken) */
+
 void stream_publish(void)
 {
     const struct protocol *protocol = protocol_of_words();
@@ -25,9 +27,15 @@ void stream_publish(void)
         static const char quiet[] = "*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\n";
         send_all(fd, quiet, sizeof quiet - 1);
     }
+    long rate = number("rate", 0);
+    if (rate && rate / 1000 < held)
+        held = rate / 1000 + 1;
     struct tally tally = { .count = count, .first = now() };
-    for (long left = count; left > 0; left -= held)
+    for (long left = count; left > 0; left -= held) {
         send_all(fd, data, (left < held ? left : held) * length);
+        if (rate)
+            sleep_until(tally.first + (count - left + held) * 1000000000LL / rate);
+    }
     tally.last = now();
     print_tally(&tally);
     await_end();

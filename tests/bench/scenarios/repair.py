@@ -155,10 +155,11 @@ def _delivered(
         results = [each.result() for each in subscribers]
     if any(each.doubled for each in results):
         raise MeasurementError("a message came twice")
-    return _both(results)
+    return both(results)
 
 
-def _both(results: Sequence[Counted]) -> Delivered:
+def both(results: Sequence[Counted]) -> Delivered:
+    """What all of these subscribers got, with the delays of the worst."""
     expected, received = (
         sum(each.expected for each in results),
         sum(each.received for each in results),
@@ -191,20 +192,31 @@ def _wait_for_heartbeats(daemon: DaemonProcess, count: int) -> None:
 
 
 def _nats(nats: Contender, hosts: Sequence[Host], folder: Path) -> Iterator[list[str]]:
-    """On the host of the publisher; nobody is cut off who is behind."""
-    address = f"{hosts[0].address}:{NATS_PORT}"
+    """On the host of the publisher."""
+    with nats_server(nats, hosts[0], hosts[0].address, folder) as (address, _):
+        yield [address] * len(hosts)
+
+
+@contextmanager
+def nats_server(nats: Contender, host: Host, address: str, folder: Path) -> Iterator[tuple[str, int]]:
+    """It runs on this host, at this address of it; nobody is cut off who is behind. What clients are told, and its
+    process.
+    """
+    address = f"{address}:{NATS_PORT}"
     configuration = folder / "nats.conf"
-    configuration.write_text(f'listen: "{address}"\nwrite_deadline: "300s"\nmax_pending: 4294967296\n')
+    configuration.write_text(
+        f'listen: "0.0.0.0:{NATS_PORT}"\nwrite_deadline: "300s"\nmax_pending: 4294967296\n'
+    )
     log = (folder / "nats.log").open("wb")
-    command = hosts[0].command([str(nats.path()), "-c", str(configuration)])
+    command = host.command([str(nats.path()), "-c", str(configuration)])
     with log, subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent) as server:
         try:
             deadline = time.monotonic() + START_SECONDS
-            while not _answers(hosts[0], f"nats:{address}"):
+            while not _answers(host, f"nats:{address}"):
                 if server.poll() is not None or time.monotonic() > deadline:
                     raise MeasurementError("nats-server does not start")
                 time.sleep(0.02)
-            yield [f"nats:{address}"] * len(hosts)
+            yield f"nats:{address}", server.pid
         finally:
             server.kill()
 

@@ -1,0 +1,332 @@
+"""What must hold between segments: what uplinks were given, what backbones numbered, and what came out elsewhere.
+
+The rules, by the name that a ``Broken`` has. Those of each segment (``invariants``) hold beside them, so nobody gets a
+message twice or out of order, wherever it is from.
+
+    number   a backbone gives no number twice, an uplink no link number to two datagrams
+    loop     an uplink carries a message once, and none back to where it had it from
+    kept     what an uplink was given to export is on its backbone in the end, unless it died with it
+    told     what is on a backbone is handed to the daemon of each other segment, or counted as lost
+    both     what was handed over is not counted as lost as well
+    bridge   a daemon refuses nothing that an uplink brings, but what it has had
+    memory   what is held and what waits for the segment is within its bounds
+    rest     in the end nothing is held, waits, or is missing
+    hole     what was not carried is no loss in the segment, and asked for there by nobody
+
+Nothing here asks an uplink what it did, but for what it counts as lost and what it still keeps.
+"""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from bccnd.relay.pattern import matches
+from bccnd.uplink.core import EARLY_SECONDS, ECHO_SECONDS
+from bccnd.wire.link import Numbered, Seal, inner, messages, segment_of
+from bccnd.wire.repair import Resend, parse
+from tests.simulation.invariants import Broken, Ledger
+from tests.simulation.network import Listener
+from tests.simulation.scenario import Burst, HostPlan, KillBackbone, OfUplink, ReplaceBackbone, Scenario
+
+if TYPE_CHECKING:
+    from tests.simulation.lines import BackboneProgram
+    from tests.simulation.uplink import UplinkProgram
+    from tests.simulation.world import World
+
+# A message of a program: who said it, and which of its messages it is.
+Said = tuple[int, int]
+
+# Seconds after which what an uplink was given survives a kill: its journal is written each 20 ms.
+WRITTEN_SECONDS = 0.1
+# The same where it may be kept back, as it may come by the carrier.
+KEPT_BACK_SECONDS = max(EARLY_SECONDS, ECHO_SECONDS) + WRITTEN_SECONDS
+
+
+@cache
+def _names(pattern: str, chan: str) -> bool:
+    return matches(pattern.encode(), b"/", chan.encode())
+
+
+def _loses_nothing(scenario: Scenario) -> bool:
+    """Whether what is sent on a segment comes to all its hosts, at once and in order."""
+    network, usual = scenario.network, HostPlan(0)
+    return (
+        network.jitter == network.late == 0.0
+        and all(
+            isinstance(each, OfUplink | KillBackbone | ReplaceBackbone | Burst) for each in scenario.elements
+        )
+        and all(
+            replace(each, number=0, segment=0, patterns=usual.patterns) == usual for each in scenario.hosts
+        )
+    )
+
+
+@dataclass
+class Life:
+    """One life of an uplink. ``given``: what it was to export, and when; ``handed``: to the daemon, and when;
+    ``pushed``: in which link datagram, in which life of
+    the daemon; ``away``: hosts of which the carrier had brought something.
+    """
+
+    ended: float = 0.0
+    given: dict[Said, float] = field(default_factory=dict)
+    from_away: set[Said] = field(default_factory=set)
+    handed: dict[Said, float] = field(default_factory=dict)
+    pushed: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    away: set[int] = field(default_factory=set)
+
+    def had(self, said: Said) -> bool:
+        """Whether it knew by its carrier of this message of the segment, or was to wait whether it comes."""
+        if said not in self.handed or said not in self.given:
+            return said in self.handed
+        return said in self.from_away and self.handed[said] - self.given[said] < ECHO_SECONDS
+
+
+@dataclass
+class Past:
+    """Of an uplink since its journal began. ``begun``: of each link, the first number that counts; ``lost``: of each,
+    ``late``: of all, in lives that are over; ``killed``: whether any of them was ended by a kill.
+    """
+
+    begun: dict[bytes, int] = field(default_factory=dict)
+    handed: set[Said] = field(default_factory=set)
+    lost: Counter[bytes] = field(default_factory=Counter)
+    late: int = 0
+    killed: bool = False
+
+
+@dataclass
+class Carried:
+    """A link: link number -> what is in the datagram; ``published``: numbers that it knows to be on the backbone."""
+
+    uplink: "UplinkProgram"
+    datagrams: dict[int, tuple[Said, ...]] = field(default_factory=dict)
+    published: dict[int, float] = field(default_factory=dict)
+
+
+class Crossings:
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._lives: dict[int, Life] = {}
+        self._over: defaultdict[int, list[Life]] = defaultdict(list)
+        self._pasts: dict[int, Past] = {}
+        self._links: dict[bytes, Carried] = {}
+        # By the number of a backbone.
+        self._numbered: defaultdict[int, set[Said]] = defaultdict(set)
+        self._is_calm = bool(world.scenario.uplinks) and _loses_nothing(world.scenario)
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._world.ledger
+
+    def _said(self, src: bytes, seq: int) -> Said | None:
+        found = self._ledger.said(src, seq)
+        return (found[0].number, found[1]) if found else None
+
+    def _inside(self, datagram: bytes) -> tuple[bytes, int, int, tuple[Said, ...]]:
+        """The source of a link datagram, its number, which one it says that it is or that comes next, and what is in
+        it. The number of a status is 0.
+        """
+        header = Seal().open(datagram)
+        if not isinstance(header, Numbered):
+            return header.src, 0, header.next, ()
+        inside = (self._said(each[1], each[2]) for each in messages(datagram, header.at))
+        return header.src, header.number, header.number, tuple(each for each in inside if each)
+
+    # -- what happens
+
+    def starts(self, uplink: "UplinkProgram") -> None:
+        self._lives[uplink.number] = Life()
+        if not uplink.plan.keeps or uplink.number not in self._pasts:
+            self._pasts[uplink.number] = Past()
+        self._links.setdefault(uplink.core.src, Carried(uplink))
+
+    def ends(self, uplink: "UplinkProgram", *, killed: bool) -> None:
+        past = self._pasts[uplink.number]
+        past.killed = past.killed or killed
+        for src, link in uplink.core.inbound.links.items():
+            past.lost[src] += link.lost
+        past.late += uplink.core.inbound.received.late
+        life = self._lives[uplink.number]
+        life.ended = self._world.now
+        self._over[uplink.number].append(life)
+
+    def offered(self, uplink: "UplinkProgram", datagram: bytes) -> None:
+        message = inner(datagram)
+        said = self._said(message[1], message[2]) if message else None
+        if said is None:
+            return
+        chan = self._ledger.publishers[said[0]].chans[said[1]]
+        if any(_names(pattern, chan) for pattern in uplink.plan.exports):
+            life = self._lives[uplink.number]
+            if said not in life.handed:
+                life.given.setdefault(said, self._world.now)
+            if self._ledger.publishers[said[0]].host.number in life.away:
+                life.from_away.add(said)
+
+    def pushed(self, uplink: "UplinkProgram", number: int, datagram: bytes) -> None:
+        src, _, _, inside = self._inside(datagram)
+        known = self._links[src].datagrams.setdefault(number, inside)
+        if known != inside:
+            raise Broken("number", f"{uplink.name} gives the link number {number} a second time")
+        life = self._lives[uplink.number]
+        for each in inside:
+            # A daemon that has died knows nothing of what it has had.
+            if life.pushed.setdefault((*each, uplink.host.lives), number) != number:
+                raise Broken("loop", f"{uplink.name} carries {self._about(each)} a second time")
+            if life.had(each):
+                raise Broken("loop", f"{uplink.name} carries {self._about(each)} back")
+        self._tell(f"{uplink.name} carries {self._about(*inside)} as link number {number}")
+
+    def numbered(self, backbone: "BackboneProgram", number: int, datagram: bytes) -> None:
+        _, link_number, _, inside = self._inside(datagram)
+        self._numbered[backbone.number].update(inside)
+        if link_number:
+            self._tell(f"{backbone.name} gives {self._about(*inside)} the number {number}")
+
+    def published(self, uplink: "UplinkProgram", number: int) -> None:
+        self._links[uplink.core.src].published.setdefault(number, self._world.now)
+
+    def came(self, uplink: "UplinkProgram", position: int, datagram: bytes) -> None:
+        src, number, following, inside = self._inside(datagram)
+        if segment_of(src) != uplink.core.options.name:
+            self._pasts[uplink.number].begun.setdefault(src, following)
+        if number:
+            self._tell(f"{uplink.name} gets {self._about(*inside)} at position {position}")
+
+    def injected(self, uplink: "UplinkProgram", datagrams: list[bytes]) -> None:
+        for datagram in datagrams:
+            message = inner(datagram)
+            if message and (said := self._said(message[1], message[2])):
+                life = self._lives[uplink.number]
+                life.handed.setdefault(said, self._world.now)
+                life.away.add(self._ledger.publishers[said[0]].host.number)
+                self._pasts[uplink.number].handed.add(said)
+                self._tell(f"{uplink.name} hands {self._about(said)} to {uplink.host.name}")
+
+    def asked(self, sender: Listener, payload: bytes) -> None:
+        """A daemon asks its segment for what it misses."""
+        if not self._is_calm or not isinstance(found := parse(payload), Resend):
+            return
+        there = self._ledger.spread[sender.segment]
+        for src, ranges in found.numbers:
+            for said in (self._said(src, seq) for numbers in ranges for seq in numbers):
+                if said and said not in there:
+                    raise Broken("hole", f"{sender.name} asks for {self._about(said)}, which was not carried")
+
+    def _tell(self, text: str) -> None:
+        self._world.story.tell(self._world.now, text)
+
+    def _about(self, *those: Said) -> str:
+        return ", ".join(self._ledger.publishers[number].about(index) for number, index in those)
+
+    # -- what must hold at any time
+
+    def check_memory(self, uplink: "UplinkProgram") -> None:
+        core, options = uplink.core, uplink.core.options
+        held = sum(link.held_bytes for link in core.inbound.links.values())
+        if held != core.inbound._held_bytes or held > options.hold_bytes:
+            raise Broken("memory", f"{uplink.name} holds {held} bytes, as {core.inbound._held_bytes}")
+        if core._echo_bytes > options.hold_bytes or core._early_bytes > options.hold_bytes:
+            raise Broken(
+                "memory", f"{uplink.name} keeps back {core._echo_bytes} and {core._early_bytes} bytes"
+            )
+        if core._ready_bytes > options.ready_bytes + options.hold_bytes + (1 << 16):
+            raise Broken("memory", f"{core._ready_bytes} bytes wait for {uplink.host.name} at {uplink.name}")
+
+    # -- at the end
+
+    def check(self) -> None:
+        world = self._world
+        for host in world.hosts.values() if self._is_calm else ():
+            for publisher in self._ledger.publishers:
+                account = host.relay.state.sources.get(publisher.src)
+                if account is not None and account.lost:
+                    raise Broken(
+                        "hole", f"{host.name} counts {account.lost} of {publisher.src.decode()} as lost"
+                    )
+        for uplink in world.uplinks.values():
+            if uplink.up and uplink.host.up:
+                self._check_rest(uplink)
+                life = self._lives[uplink.number]
+                life.ended = world.now
+                for each in (life, *(self._over[uplink.number] if uplink.plan.keeps else ())):
+                    self._check_given(uplink, each)
+                for src, link in self._links.items():
+                    same = link.uplink.plan.backbone == uplink.plan.backbone
+                    if same and link.uplink.segment != uplink.segment:
+                        self._check_link(uplink, src, link)
+
+    def _check_rest(self, uplink: "UplinkProgram") -> None:
+        core, facts = uplink.core, uplink.client.facts()
+        alive = [each.core.src for each in self._world.uplinks.values() if each.up]
+        left = {
+            "reason": facts.reason,
+            "missing": facts.behind,
+            "waiting": core.outbound.waiting,
+            "under way": len(core.outbound._in_flight),
+            "held": sum(len(core.inbound.links[each].held) for each in alive if each in core.inbound.links),
+            "kept back": len(core._echoes) + len(core._early),
+            "ready": len(core._ready) + len(uplink._batch),
+            "journal": core._journal.fault,
+        }
+        if any(left.values()):
+            raise Broken("rest", f"{uplink.name} still has {left}")
+
+    def _check_given(self, uplink: "UplinkProgram", life: Life) -> None:
+        """What was given to it early enough is on its backbone."""
+        plan, numbered = uplink.plan, self._numbered[uplink.plan.backbone]
+        siblings = [
+            each
+            for each in self._world.uplinks.values()
+            if each.segment == uplink.segment and each.plan.backbone == plan.backbone
+        ]
+        for said, at in life.given.items():
+            home = self._ledger.publishers[said[0]].host.segment
+            may_wait = len(siblings) > 1 or home != uplink.segment
+            if said not in numbered and at < life.ended - (
+                KEPT_BACK_SECONDS if may_wait else WRITTEN_SECONDS
+            ):
+                raise Broken(
+                    "kept", f"{uplink.name} got {self._about(said)} at {at:.6f}, and never carried it"
+                )
+
+    def _check_link(self, uplink: "UplinkProgram", src: bytes, link: Carried) -> None:
+        """All that is on the backbone by this link is in this segment, or told."""
+        past, inbound = self._pasts[uplink.number], uplink.core.inbound
+        begun = past.begun.get(src)
+        is_over = not link.uplink.up or link.uplink.core.src != src
+        if begun is None:
+            if not is_over:
+                raise Broken("told", f"{uplink.name} never hears of {src.decode()}")
+            return
+        there = self._ledger.spread[uplink.segment]
+        missing = [
+            number
+            for number in link.published
+            if number >= begun
+            and not all(each in there or each in past.handed for each in link.datagrams[number])
+        ]
+        lost = past.lost[src] + (inbound.links[src].lost if src in inbound.links else 0)
+        told = lost + past.late + inbound.received.late
+        if (
+            is_over
+        ):  # nobody says any more what is missing at its end, and what is held waits for that for a minute
+            told += uplink.client.facts().lost
+            told += len(inbound.links[src].held) if src in inbound.links else 0
+        if len(missing) > told:
+            raise Broken(
+                "told", f"{uplink.name} has not got {missing} of {src.decode()}, and tells of {told} lost"
+            )
+        unhanded = [
+            number
+            for number, inside in link.datagrams.items()
+            if number >= begun and past.handed.isdisjoint(inside)
+        ]
+        siblings = sum(
+            each.segment == link.uplink.segment and each.plan.backbone == uplink.plan.backbone
+            for each in self._world.uplinks.values()
+        )
+        if not past.killed and siblings == 1 and lost > len(unhanded):
+            raise Broken("both", f"{uplink.name} counts {lost} of {src.decode()} as lost, {unhanded} are")

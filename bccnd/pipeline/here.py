@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from bccnd.pipeline import latency, matching
+from bccnd.pipeline import arrays, delays, latency, matching
+from bccnd.pipeline.arrays import Array, Columns
 from bccnd.pipeline.columnar import in_sample
 from bccnd.pipeline.layout import PAIR, TABLES
-from bccnd.pipeline.matching import Array, Columns
 from bccnd.pipeline.times import HOUR_NS, MINUTE_NS, SECOND_NS
 
-# Rows of digests. Each takes 120 bytes, and at most as much again four times while they are matched.
-WORDS = 10_000_000
+# Rows of digests. A million take 700 MB while they are matched.
+WORDS = 4_000_000
 _TIMES = {"hour": HOUR_NS, "minute": MINUTE_NS}
 _MOMENT = pa.timestamp("us", tz="UTC")
 _TYPES = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "double": pa.float64(),
@@ -54,7 +54,7 @@ class Here:
         self._gaps = matching.gaps(self._seen, self._stretches)
         apart = latency.apart(self._words.rows)
         taken = in_sample(sample["src"], sample["word"].to_numpy(), apart)
-        self._latencies = matching.latencies(
+        self._latencies = delays.latencies(
             self._words, sample.filter(pa.array(taken)), self._owner, self._recorded
         )
 
@@ -86,7 +86,7 @@ class Here:
 
     def late(self) -> DataFrame:
         """Of ``words.of``, what ``reordering.suspects`` asks for."""
-        late = matching.grouped(self._seen, ("host", "src"), {"late": np.add})
+        late = arrays.grouped(self._seen, ("host", "src"), {"late": np.add})
         return self._frame(
             {
                 "direction": pa.repeat("in", len(late["host"])),
@@ -114,7 +114,7 @@ class Here:
         """Those of ``loss.gaps`` that ``delivery.by_gaps`` counts; None without any."""
         sender = self._owner[self._gaps["src"]]
         pairs = {"sender": sender, "receiver": self._gaps["host"]}
-        at = matching.found(pairs, self._latencies.offsets, PAIR)
+        at = arrays.found(pairs, self._latencies.offsets, PAIR)
         least, most = (np.append(self._latencies.offsets[name], 0)[at] for name in ("least_ns", "most_ns"))
         since = np.where(self._gaps["is_first"], self._gaps["first_ns"], self._gaps["since_ns"])
         # Whether one stretch of the sender has all of it.
@@ -130,7 +130,7 @@ class Here:
         at = np.flatnonzero(judged)
         if not len(at):
             return None
-        found = matching.chosen(self._gaps, at)
+        found = arrays.chosen(self._gaps, at)
         first = found.pop("is_first")
         columns: dict[str, Any] = dict(found)
         columns["receiver"] = self._hosts.strings(columns.pop("host"))
@@ -174,7 +174,7 @@ class Here:
         if own:
             less = own | {name: -own[name] for name in ("sent", "lost")}
             parts = [every, {name: less[name] for name in every}]
-            every = matching.grouped(matching.together(parts), ("step",), {"sent": np.add, "lost": np.add})
+            every = arrays.grouped(arrays.together(parts), ("step",), {"sent": np.add, "lost": np.add})
         rest = self._named(every) | dict.fromkeys(PAIR, pa.repeat("", len(every["step"])))
         parts_ = [pa.table({name: of[name] for name in (*PAIR, "step", "sent", "lost")})
                   for of in (rest, self._named(own) if own else rest)]  # fmt: skip
@@ -228,8 +228,8 @@ def _copies(minutes: Columns) -> Columns:
         "hour": minutes["minute"] * MINUTE_NS // HOUR_NS,
         "lost": minutes["lost"] + minutes["repaired"],
     }
-    sums = matching.grouped(hourly, (*PAIR, "hour"), dict.fromkeys(("sent", "lost", "rows"), np.add))
-    sums = matching.chosen(sums, np.flatnonzero((sums["rows"] > 0) & (sums["lost"] < sums["sent"])))
+    sums = arrays.grouped(hourly, (*PAIR, "hour"), dict.fromkeys(("sent", "lost", "rows"), np.add))
+    sums = arrays.chosen(sums, np.flatnonzero((sums["rows"] > 0) & (sums["lost"] < sums["sent"])))
     rows, sent, lost = (sums[name] for name in ("rows", "sent", "lost"))
     number = np.maximum(1, np.floor(rows / (sent - lost) + 0.5).astype(np.int64))
     single = np.maximum(0.0, 1 - rows / (number * sent)) * sent

@@ -1,4 +1,4 @@
-"""Words of numbers, matched in memory by numpy: what ``loss``, ``latency`` and ``delivery`` have Spark do with them.
+"""Words of numbers, matched in memory by numpy: what ``loss`` and ``delivery`` have Spark do with them.
 
     words -> received, lost, repaired of each source         table ``sources``
           -> for one receiver after the other, sent & ~received    minutes, sources, senders, bursts, steps
@@ -7,124 +7,46 @@ Spark writes and compiles a program for each query. Where the words of a network
 as long as the work itself.
 
 Rules
-- What is found is what the functions of the same names in ``loss``, ``latency`` and ``delivery`` find; they say what
-  it means. What they do with few rows is left to them.
+- What is found is what the functions of the same names in ``loss`` and ``delivery`` find; they say what it means.
+  What they do with few rows is left to them.
 - Hosts and sources are numbers here, in the order of their names.
 - Of the pairs of hosts only one receiver's are held at once: they grow with the square of the hosts.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bccnd.pipeline.latency import FAR_NS
+from bccnd.pipeline.arrays import (
+    ALL_BITS,
+    Array,
+    Columns,
+    Names,
+    begins,
+    chosen,
+    count,
+    found,
+    from_bit,
+    grouped,
+    highest,
+    lengths,
+    lowest,
+    so_far,
+    together,
+    until_bit,
+)
 from bccnd.pipeline.layout import MARGIN_NS
 from bccnd.pipeline.times import HOUR_NS, MINUTE_NS, SECOND_NS
 from bccnd.pipeline.words import BITS, JUMP_WORDS, SANITY_WORDS, SENT_NS
 from bccnd.recorder.layout import Direction
 
-Array = np.ndarray[Any, np.dtype[Any]]
-Columns = dict[str, Array]
 Stretches = Mapping[int, tuple[Array, Array]]
 
 _ONE = np.int64(1)
-_ALL = np.int64(-1)
-
-
-class Names:
-    """Strings as numbers, in the order of the strings."""
-
-    def __init__(self, *several: Iterable[str]) -> None:
-        self.all = sorted({name for names in several for name in names})
-        self._places = {name: place for place, name in enumerate(self.all)}
-
-    def __len__(self) -> int:
-        return len(self.all)
-
-    def of(self, column: Any) -> Array:
-        """A column of strings -> numbers; -1 for what is no such name."""
-        coded = pc.dictionary_encode(column)
-        coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
-        places = [self._places.get(name, -1) for name in coded.dictionary.to_pylist()]
-        found: Array = np.array([*places, -1], np.int64)[coded.indices.fill_null(len(places)).to_numpy()]
-        return found
-
-    def strings(self, places: Array) -> Any:
-        of = pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), pa.array(self.all, pa.string()))
-        return of.cast(pa.string())
-
-
-def begins(*keys: Array) -> Array:
-    """The places at which any of the keys, all in order, is another than before."""
-    differs = np.zeros(len(keys[0]), bool)
-    differs[:1] = True
-    for key in keys:
-        differs[1:] |= key[1:] != key[:-1]
-    return np.flatnonzero(differs)
-
-
-def lengths(starts: Array, total: int) -> Array:
-    return np.diff(np.append(starts, total))
-
-
-def so_far(values: Array, starts: Array) -> Array:
-    """The sum up to each row, from each of ``starts`` on."""
-    sums = np.cumsum(values)
-    before = sums[starts] - values[starts] if len(starts) else sums
-    found: Array = sums - np.repeat(before, lengths(starts, len(values)))
-    return found
-
-
-def grouped(columns: Mapping[str, Array], key: Sequence[str], how: Mapping[str, np.ufunc]) -> Columns:
-    """A row for each ``key``, in order, the others combined as ``how`` says."""
-    if not len(columns[key[0]]):
-        return {name: columns[name] for name in (*key, *how)}
-    order = np.lexsort([columns[name] for name in reversed(key)])
-    taken = {name: columns[name][order] for name in key}
-    starts = begins(*taken.values())
-    return {name: values[starts] for name, values in taken.items()} | {
-        name: ufunc.reduceat(columns[name][order], starts) for name, ufunc in how.items()
-    }
-
-
-def chosen(columns: Mapping[str, Array], at: Array) -> Columns:
-    return {name: values[at] for name, values in columns.items()}
-
-
-def together(parts: Sequence[Columns]) -> Columns:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def count(bits: Array) -> Array:
-    return np.bitwise_count(bits.view(np.uint64)).astype(np.int64)
-
-
-def lowest(bits: Array) -> Array:
-    """The position of the lowest bit that is set; 64 of none."""
-    of = bits.view(np.uint64)
-    return count((of & (~of + np.uint64(1))) - np.uint64(1))
-
-
-def highest(bits: Array) -> Array:
-    """The position of the highest bit that is set; -1 of none."""
-    of = bits.view(np.uint64).copy()
-    for shift in (1, 2, 4, 8, 16, 32):
-        of |= of >> np.uint64(shift)
-    return count(of) - 1
-
-
-def from_bit(position: Array) -> Array:
-    """All bits from that one on."""
-    return np.left_shift(_ALL, position)
-
-
-def until_bit(position: Array) -> Array:
-    """All bits up to and with that one."""
-    return (np.uint64(2**64 - 1) >> (63 - position).astype(np.uint64)).view(np.int64)
 
 
 class Words:
@@ -185,20 +107,6 @@ class Words:
         recorded[most["src"]] = True
         prefixes[most["src"]] = most["host"]  # the last one of each source stays
         return prefixes, recorded
-
-
-def found(columns: Mapping[str, Array], known: Mapping[str, Array], key: Sequence[str]) -> Array:
-    """For each row the place of its key in ``known``, where each key is once; -1 if it is not there."""
-    total = len(known[key[0]])
-    both = [np.concatenate([known[name], columns[name]]) for name in key]
-    if not total:
-        return np.full(len(columns[key[0]]), -1)
-    order = np.lexsort(both[::-1])  # stable, so that the known one comes first
-    of = np.where(order < total, order, -1)
-    starts = begins(*(each[order] for each in both))
-    places = np.empty(len(order), np.int64)
-    places[order] = np.repeat(of[starts], lengths(starts, len(order)))
-    return places[total:]
 
 
 # -- what a receiver's record says of a source
@@ -277,85 +185,6 @@ def sources(words: Words, seen: Columns, missing: Columns) -> Columns:
     sums = grouped(together([counted, lost]), ("host", "src", "hour"), dict.fromkeys(names, np.add))
     sums["duplicates"] = sums.pop("rows") - sums["received"] - sums["late"] - sums["resent"]
     return sums
-
-
-# -- latency
-
-
-class Latencies(NamedTuple):
-    """``delays``, ``latency.fastest`` and ``latency.offsets``, of hosts as numbers."""
-
-    fastest: Columns  # sender, receiver, hour, there, offset (NaN where messages went one way)
-    table: Columns
-    offsets: Columns  # sender, receiver, least_ns, most_ns
-
-
-def latencies(words: Words, sampled: pa.Table, owner: Array, recorded: Array) -> Latencies:
-    """Of ``latency.sample``, and the ``owners``."""
-    columns: Columns = {name: sampled[name].to_numpy() for name in ("word", "bit", "time_ns")}
-    columns["bit"] = columns["bit"].astype(np.int64)
-    columns["repaired"] = sampled["repaired"].to_numpy()
-    columns["host"], columns["src"] = words.hosts.of(sampled["host"]), words.sources.of(sampled["src"])
-    is_out = pc.equal(sampled["direction"], Direction.OUT.value).to_numpy()
-    columns = chosen(columns | {"out": is_out}, np.flatnonzero(columns["src"] >= 0))
-    own = columns["out"] & recorded[columns["src"]] & (columns["host"] == owner[columns["src"]])
-    message = ("src", "word", "bit")
-    sent = chosen(columns, np.flatnonzero(own))
-    uses = grouped(
-        sent | {"uses": np.ones(len(sent["src"]), np.int64)}, message, {"uses": np.add, "time_ns": np.minimum}
-    )
-    uses = chosen(uses, np.flatnonzero(uses["uses"] == 1))
-    came = chosen(columns, np.flatnonzero(~columns["out"]))
-    came["message"] = found(came, uses, message)
-    came = chosen(came, np.flatnonzero(came["message"] >= 0))
-    came = grouped(came, ("host", "message"), {"time_ns": np.minimum, "repaired": np.logical_or})
-    sent_ns = uses["time_ns"][came["message"]]
-    delays: Columns = {
-        "sender": owner[uses["src"]][came["message"]],
-        "receiver": came["host"],
-        "hour": sent_ns // HOUR_NS,
-        "delay_ns": came["time_ns"] - sent_ns,
-        "repaired": came["repaired"],
-    }
-    key = ("sender", "receiver", "hour")
-    fastest = grouped(delays | {"there": delays["delay_ns"]}, key, {"there": np.minimum})
-    back = found({**fastest, "sender": fastest["receiver"], "receiver": fastest["sender"]}, fastest, key)
-    there = fastest["there"].astype(float)
-    fastest["offset"] = np.where(back >= 0, (there - there[back]) / 2 if len(there) else there, np.nan)
-    ahead = np.where(np.isnan(fastest["offset"]), there, fastest["offset"])
-    ahead = np.where(np.abs(ahead) > FAR_NS, ahead, 0)
-    # Towards zero, as SQL casts.
-    bounds = fastest | {
-        "least_ns": np.trunc(ahead).astype(np.int64),
-        "most_ns": np.trunc(ahead).astype(np.int64),
-    }
-    offsets = grouped(bounds, key[:2], {"least_ns": np.minimum, "most_ns": np.maximum})
-    return Latencies(fastest, _percentiles(delays, fastest), offsets)
-
-
-def _percentiles(delays: Columns, fastest: Columns) -> Columns:
-    """``latency.latency``, without the method; NaN where there is none."""
-    key = ("sender", "receiver", "hour")
-    group = found(delays, fastest, key)
-    offset = np.where(np.isnan(fastest["offset"]), fastest["there"], fastest["offset"])
-    taken = (delays["delay_ns"] - offset[group]) / 1000
-    total = len(fastest["there"])
-
-    def at(which: Array, shares: Sequence[float]) -> list[Array]:
-        order = np.lexsort((taken[which], group[which]))
-        values, sizes = taken[which][order], np.bincount(group[which], minlength=total)
-        starts = np.cumsum(sizes) - sizes
-        places = [starts + np.ceil(share * sizes).astype(np.int64) - 1 for share in shares]
-        values = np.append(values, np.nan)
-        return [np.where(sizes > 0, values[np.where(sizes > 0, place, -1)], np.nan) for place in places]
-
-    every = np.arange(len(taken))
-    names = ("latency_p50_us", "latency_p90_us", "latency_p99_us", "latency_max_us")
-    of_all = dict(zip(names, at(every, (0.5, 0.9, 0.99, 1.0)), strict=True))
-    for kind, asked in (("direct", False), ("repaired", True)):
-        of = at(np.flatnonzero(delays["repaired"] == asked), (0.5, 0.99))
-        of_all |= {f"{kind}_p50_us": of[0], f"{kind}_p99_us": of[1]}
-    return {name: fastest[name] for name in (*key, "offset")} | of_all
 
 
 # -- what was sent, and what came
@@ -471,7 +300,7 @@ class Sent:
         words = len(self.word["src"])
         everywhere = {
             **{name: np.zeros(words, np.int64) for name in ("receivers", "lost", "missed")},
-            **{name: np.full(words, _ALL) for name in ("everywhere", "missed_by_all")},
+            **{name: np.full(words, ALL_BITS) for name in ("everywhere", "missed_by_all")},
             "slot": np.full(words, np.iinfo(np.int64).max),
         }
         minutes, sums, bursts, steps = list[Columns](), list[Columns](), list[Columns](), list[Columns]()

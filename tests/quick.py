@@ -8,6 +8,7 @@ and classes of this folder, until one of ``PROGRAMS`` turns up. An import that o
 not count. A test whose subject starts programs cannot be seen from here; those of Spark use its fixture or its mark.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -16,8 +17,11 @@ from typing import Any
 
 import pytest
 
-TESTS = Path(__file__).parent
+FOLDER = f"{Path(__file__).parent}{os.sep}"
 PROGRAMS = {"subprocess", "fork", "create_subprocess_exec"}
+# What was followed to its end, by id, and kept so that the id stays its own: the tests share most of it.
+_starting: dict[int, Any] = {}
+_starting_none: dict[int, Any] = {}
 
 
 def is_quick(item: pytest.Item) -> bool:
@@ -30,8 +34,11 @@ def is_quick(item: pytest.Item) -> bool:
 
 @cache
 def _start_a_program(functions: frozenset[Any]) -> bool:
-    seen: set[int] = set()
-    return any(_starts_a_program(function, seen) for function in functions)
+    seen: dict[int, Any] = {}
+    if any(_starts_a_program(function, seen) for function in functions):
+        return True
+    _starting_none.update(seen)
+    return False
 
 
 def _functions(item: pytest.Item) -> Iterator[Any]:
@@ -41,17 +48,26 @@ def _functions(item: pytest.Item) -> Iterator[Any]:
         yield from (fixture.func for fixture in fixtures)
 
 
-def _starts_a_program(named: Any, seen: set[int]) -> bool:
-    if id(named) in seen:
+def _starts_a_program(named: Any, seen: dict[int, Any]) -> bool:
+    """``seen``: what is being followed, or was and led nowhere; this is added."""
+    if id(named) in _starting:
+        return True
+    if id(named) in seen or id(named) in _starting_none:
         return False
-    seen.add(id(named))
+    seen[id(named)] = named
+    if starts := _names_a_program(named, seen):
+        _starting[id(named)] = named
+    return starts
+
+
+def _names_a_program(named: Any, seen: dict[int, Any]) -> bool:
     if isinstance(named, type):
         return any(_starts_a_program(each, seen) for each in [*vars(named).values(), *named.__bases__])
     function = _function(named)
-    if function is None or TESTS not in Path(function.__code__.co_filename).parents:
+    known = getattr(function, "__globals__", {})
+    if function is None or not known.get("__file__", "").startswith(FOLDER):
         return False
     names = set(_names(function.__code__))
-    known = function.__globals__
     return bool(names & PROGRAMS) or any(
         _starts_a_program(known[name], seen) for name in names & known.keys()
     )

@@ -12,7 +12,9 @@ from tests.daemon_process import ServiceProcess
 from tests.packet_client import PATIENCE, wait_until
 
 # The marks between ``opened`` and ``closed``.
-INNER = {"unrecorded", "daemon", "counters", "stopped", "disappeared", "disconnected", "returned"}
+INNER = {
+    "unrecorded", "daemon", "counters", "relayed", "link", "stopped", "disappeared", "disconnected", "returned",
+}  # fmt: skip
 
 
 class RecorderProcess(ServiceProcess):

@@ -47,12 +47,13 @@ DROPPED = {
     "redirect": "that name an address which is not their sender's",
     "place": "of subscribers for whom there is no place",
     "number": "to be delivered, when there was no sequence number",
-    "hurry": "that ask more often than an address may",
+    "hurry": "that ask, or publish, more than an address may in a second",
     "nobody": "that ask for messages when nobody else keeps any",
 }
 
-# Addresses whose requests of one second are counted, some 100 bytes each. After these only who has a place may ask in
-# that second, and places are bounded, too: so forged addresses keep nobody from asking who has sent a KEEPALIVE.
+# Addresses whose requests, or messages, of one second are counted, some 100 bytes each. After these only who has a
+# place may ask in that second, and places are bounded, too: so forged addresses keep nobody from it who has sent a
+# KEEPALIVE.
 ASKERS_LIMIT = 4096
 
 
@@ -76,8 +77,9 @@ class Rules:
 
     ``publish``, ``subscribe``, ``request``: the networks that may; ``redirect``: those that may name another address
     than their own; ``strangers``: whether a PUSH or REQUEST is taken from who has sent no KEEPALIVE; ``keys``: a
-    TOKEN must prove one of them, if there are any; ``range``: the numbers of one FORWARD; ``requests``: those of one
-    address in a second.
+    TOKEN must prove one of them, if there are any; ``range``: the numbers of one FORWARD; ``requests``,
+    ``numbers``: those of one address in a second, and the numbers that they ask for; ``pushes``: its messages, 0 for
+    no bound.
     """
 
     publish: Networks
@@ -89,6 +91,8 @@ class Rules:
     requests: int
     strangers: bool = True
     keys: tuple[bytes, ...] = ()
+    numbers: int = 65_536
+    pushes: int = 0
 
 
 @dataclass(slots=True)
@@ -123,8 +127,11 @@ class Backbone:
         self.others = Leases(rules.places)
         self.counts = Counts()
         self._chance = chance
+        # Of this second, by address.
         self._asked: Counter[bytes] = Counter()
-        self._asked_since = float("-inf")
+        self._asked_numbers: Counter[bytes] = Counter()
+        self._pushed: Counter[bytes] = Counter()
+        self._counted_since = float("-inf")
         self.rules = rules
 
     def reconfigure(self, rules: Rules) -> None:
@@ -160,24 +167,35 @@ class Backbone:
             while at < stop:
                 start, end = starts[at], ends[at]
                 if start < end and memory[start] == PUSH:
-                    at += self._push(memory, starts[at:stop], ends[at:stop], source, work)
+                    at += self._push(memory, starts[at:stop], ends[at:stop], source, work, now)
                 else:
                     self._take(bytes(memory[start:end]), source, work, now)
                     at += 1
         return work
 
     def _push(
-        self, memory: memoryview, starts: Sequence[int], ends: Sequence[int], source: Address, work: Work
+        self,
+        memory: memoryview,
+        starts: Sequence[int],
+        ends: Sequence[int],
+        source: Address,
+        work: Work,
+        now: float,
     ) -> int:
         """Number the PUSHes that these packets of ``source`` begin with, or drop the first, which is one that gets no
         number. Returns how many packets that are.
         """
-        numbers = self.numbers
+        numbers, most = self.numbers, self.numbers.left
         reason = self._refused(source, self.rules.publish, needs_place=not self.rules.strangers)
+        if self.rules.pushes and not reason:
+            left = self.rules.pushes - self._counted(self._pushed, source, now)
+            most, reason = min(most, left), "" if left > 0 else "hurry"
         if not reason:
-            count = number(memory, starts[: numbers.left], ends[: numbers.left], numbers.next)
+            count = number(memory, starts[:most], ends[:most], numbers.next)
             if count:
                 numbers.take(count)
+                if self.rules.pushes:
+                    self._pushed[source[0]] += count
                 self.counts.pushed += count
                 work.starts += starts[:count]
                 work.ends += ends[:count]
@@ -233,12 +251,13 @@ class Backbone:
         address = self._named(packet.address, source)
         if address is None:
             return "redirect"
-        if not self._may_ask(source, now):
+        granted = self._granted(source, packet, now)
+        if not granted:
             return "hurry"
-        chosen = self.subscribers.choose((address, source), self._chance)
+        chosen = self.subscribers.choose({address, source}, self._chance)
         if chosen is None:
             return "nobody"
-        last = min(packet.last, packet.first + self.rules.range - 1)
+        last = packet.first + granted - 1
         work.replies.append((Forward(address, packet.first, last).serialize(), chosen))
         self.counts.forwarded += 1
         return ""
@@ -257,17 +276,27 @@ class Backbone:
         wanted = (addr if any(addr) else source[0], port or source[1])
         return wanted if wanted == source or source[0] in self.rules.redirect else None
 
-    def _may_ask(self, source: Address, now: float) -> bool:
-        addr = source[0]
-        if now - self._asked_since >= 1.0:
-            self._asked.clear()
-            self._asked_since = now
-        if addr not in self._asked and len(self._asked) >= ASKERS_LIMIT and not self._is_known(source):
-            return False
-        if self._asked[addr] >= self.rules.requests:
-            return False
-        self._asked[addr] += 1
-        return True
+    def _granted(self, source: Address, packet: Request, now: float) -> int:
+        """How many numbers it may ask for, from the first on. A victim in whose name others ask gets no more."""
+        addr, rules = source[0], self.rules
+        if self._counted(self._asked, source, now) >= rules.requests:
+            return 0
+        left = rules.numbers - self._asked_numbers[addr]
+        granted = min(packet.last - packet.first + 1, rules.range, left)
+        if granted > 0:
+            self._asked[addr] += 1
+            self._asked_numbers[addr] += granted
+        return max(0, granted)
+
+    def _counted(self, counter: Counter[bytes], source: Address, now: float) -> int:
+        """What the address has had of this second: all there is, if there is no room to count."""
+        if now - self._counted_since >= 1.0:
+            for each in (self._asked, self._asked_numbers, self._pushed):
+                each.clear()
+            self._counted_since = now
+        if source[0] not in counter and len(counter) >= ASKERS_LIMIT and not self._is_known(source):
+            return max(self.rules.requests, self.rules.pushes)
+        return counter[source[0]]
 
     # -- succession
 

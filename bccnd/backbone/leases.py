@@ -5,12 +5,14 @@ Rules
   forged KEEPALIVE cannot send anybody away.
 - Places are bounded: in all, for each network of 256 addresses, and for each address. Who finds no place gets none
   until others run out; who has one keeps it. So whoever forges addresses has the traffic sent to few of them.
+- Of those that journal each address is chosen as often as any other, however many places it has: one that has many,
+  and answers nothing, has few FORWARDs lost.
 - Each call costs the same, however many there are.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from bccnd.wire.fyrehose import Address
 
@@ -19,6 +21,9 @@ LEASE_SECONDS = 5.0
 
 # Bytes of an address that are its network, as far as places go: a /24.
 NETWORK_BYTES = 3
+
+
+T = TypeVar("T")
 
 
 class Places(NamedTuple):
@@ -36,8 +41,46 @@ class Lease(NamedTuple):
     journals: bool
 
 
+class _Bag(Generic[T]):
+    """A set, one of which is chosen by chance."""
+
+    def __init__(self) -> None:
+        self._items: list[T] = []
+        self._where: dict[T, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, item: T) -> bool:
+        return item in self._where
+
+    def add(self, item: T) -> None:
+        if item not in self._where:
+            self._where[item] = len(self._items)
+            self._items.append(item)
+
+    def discard(self, item: T) -> None:
+        at = self._where.pop(item, None)
+        if at is not None:
+            last = self._items.pop()
+            if last != item:
+                self._items[at] = last
+                self._where[last] = at
+
+    def choose(self, others_than: Iterable[T], chance: Callable[[int], int]) -> T | None:
+        """Each as likely as any other; None if there is none."""
+        passed_over = sorted(self._where[each] for each in others_than)
+        count = len(self._items) - len(passed_over)
+        if not count:
+            return None
+        at = chance(count) if count > 1 else 0
+        for each in passed_over:
+            at += at >= each
+        return self._items[at]
+
+
 class Leases:
-    """``version`` changes whenever somebody comes or goes."""
+    """``version`` changes whenever somebody comes or goes. ``journalling``: how many do."""
 
     def __init__(self, places: Places) -> None:
         self.places = places
@@ -45,8 +88,10 @@ class Leases:
         # In the order in which they run out: each is put last when it is kept.
         self._leases: dict[Address, Lease] = {}
         self._held: Counter[bytes] = Counter()  # places of an address, and of a network
-        self._journals: list[Address] = []
-        self._where: dict[Address, int] = {}  # in the list of those that journal
+        # Those that journal: their addresses, and the ports of each.
+        self._journals: _Bag[bytes] = _Bag()
+        self._ports: defaultdict[bytes, _Bag[int]] = defaultdict(_Bag)
+        self.journalling = 0
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -57,10 +102,6 @@ class Leases:
     @property
     def addresses(self) -> Collection[Address]:
         return self._leases.keys()
-
-    @property
-    def journalling(self) -> int:
-        return len(self._journals)
 
     def keep(self, address: Address, now: float, *, journals: bool) -> bool:
         """Give ``address`` a place from now on, or keep its own. False if there is none for it."""
@@ -85,15 +126,17 @@ class Leases:
             self.version += 1
 
     def choose(self, others_than: Iterable[Address], chance: Callable[[int], int]) -> Address | None:
-        """One of those that journal, each as likely as any other; None if there is none. ``chance(n)``: below n."""
-        passed_over = sorted(self._where[each] for each in set(others_than) if each in self._where)
-        count = len(self._journals) - len(passed_over)
-        if not count:
+        """One of those that journal; None if there is none. ``chance(n)``: below n."""
+        passed_over: dict[bytes, set[int]] = {}
+        for addr, port in others_than:
+            if addr in self._journals and port in self._ports[addr]:
+                passed_over.setdefault(addr, set()).add(port)
+        whole = [addr for addr, ports in passed_over.items() if len(ports) == len(self._ports[addr])]
+        chosen = self._journals.choose(whole, chance)
+        if chosen is None:
             return None
-        at = chance(count)
-        for each in passed_over:
-            at += at >= each
-        return self._journals[at]
+        at = self._ports[chosen].choose(passed_over.get(chosen, ()), chance)
+        return None if at is None else (chosen, at)
 
     def state(self) -> list[tuple[bytes, int, float, bool]]:
         """The leases in plain values, for ``restore``."""
@@ -125,13 +168,15 @@ class Leases:
                 del self._held[key]
 
     def _note(self, address: Address, *, journals: bool) -> None:
-        at = self._where.get(address)
-        if journals and at is None:
-            self._where[address] = len(self._journals)
-            self._journals.append(address)
-        elif not journals and at is not None:
-            last = self._journals.pop()
-            if last != address:
-                self._journals[at] = last
-                self._where[last] = at
-            del self._where[address]
+        addr, port = address
+        ports = self._ports[addr]
+        before = len(ports)
+        if journals:
+            ports.add(port)
+            self._journals.add(addr)
+        else:
+            ports.discard(port)
+        self.journalling += len(ports) - before
+        if not ports:
+            self._journals.discard(addr)
+            del self._ports[addr]

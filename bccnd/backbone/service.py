@@ -29,7 +29,7 @@ from bccnd.backbone.settings import BackboneSettings, applicable
 from bccnd.backbone.state_file import StateFile
 from bccnd.errors import BccndError
 from bccnd.process import logs
-from bccnd.process.fatal import Faults, unless_out_of_memory
+from bccnd.process.fatal import Faults
 from bccnd.process.health import Health
 from bccnd.process.supervision import Supervision
 from bccnd.restart import Legacy, Replacement
@@ -60,6 +60,8 @@ def rules_of(settings: BackboneSettings, keys: tuple[bytes, ...]) -> Rules:
         settings.requests,
         settings.strangers,
         keys,
+        settings.numbers,
+        settings.pushes,
     )
 
 
@@ -96,7 +98,7 @@ class Service:
         self._faults = Faults()
         self._reported_at = float("-inf")
         self._reported: Counter[str] = Counter()
-        loop.set_exception_handler(self._on_exception)
+        loop.set_exception_handler(self._faults.handle)
 
     def begin(self) -> None:
         """Begin with the number that the state file says. Raises ``BccndError``."""
@@ -269,13 +271,6 @@ class Service:
         }
         return render(snapshot, accept)
 
-    def _on_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A fault of ours costs the batch that it is in."""
-        error = context.get("exception")
-        unless_out_of_memory(error)
-        log.error("fault", where=context["message"], exc_info=error)
-        self._faults.count()
-
     # -- reload
 
     def _reload(self) -> None:
@@ -285,9 +280,7 @@ class Service:
             settings, changed, held = applicable(self._settings, wanted)
             self._health.open(settings.metrics)
         except BccndError as error:
-            for fault in str(error).splitlines():
-                log.error("not reloaded, the old settings stay", fault=fault)
-            self._supervision.reloaded(str(error).splitlines()[0])
+            self._supervision.not_reloaded(error)
             return
         self._settings = settings
         logs.configure(settings.log_level, settings.log_format)

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from bccnd.errors import ConfigError
-from bccnd.process import logs
 from bccnd.process.one_table import OneTable
-from bccnd.process.settings import ListenAddress
+from bccnd.process.settings import LogFormat, LogLevel, MetricsAddress
 
 PREFIX = "BCCND_BACKBONE_"
 TABLE = "backbone"
@@ -83,17 +82,16 @@ class BackboneSettings(BaseModel):
     address_subscribers: int = _number(64, 1, 1024, "most subscribers of one address")
     range: int = _number(256, 1, 65_536, "most numbers that one FORWARD asks for")
     requests: int = _number(1000, 1, 1_000_000, "most REQUESTs of one address in a second")
+    numbers: int = _number(
+        65_536, 1, 1 << 30, "most numbers that the REQUESTs of one address ask for in a second"
+    )
+    pushes: int = _number(0, 0, 1 << 30, "most messages of one address in a second; 0: as many as it likes")
     buffer_bytes: int = _number(
         4 * MIB, 64 << 10, 1 << 30, "bytes that the kernel may hold for the socket, in each direction"
     )
-    metrics: ListenAddress = Field(
-        default="",
-        description="serve Prometheus metrics at 127.0.0.1:PORT, [::1]:PORT or a socket path; empty: none",
-    )
-    log_level: logs.Level = Field(default="info", description="debug, info, warning or error")
-    log_format: logs.Format = Field(
-        default="auto", description="console, json, or auto: console on a terminal"
-    )
+    metrics: MetricsAddress = ""
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "auto"
 
     @field_validator("listen")
     @classmethod
@@ -158,12 +156,10 @@ command_line, load, effective = PROGRAM.command_line, PROGRAM.load, PROGRAM.effe
 def applicable(
     running: BackboneSettings, wanted: BackboneSettings
 ) -> tuple[BackboneSettings, list[str], list[str]]:
-    """The settings to run with now, the names that change, and the names that need a restart.
+    """As ``OneTable.applicable``.
 
     Raises ``ConfigError`` when the keys would go: the file may have been emptied by mistake.
     """
     if running.key_file and not wanted.key_file:
         raise ConfigError("key_file: is set no more, and anybody could subscribe; restart if that is meant")
-    differing = [name for name, value in wanted if value != getattr(running, name)]
-    held = {name: getattr(running, name) for name in differing if name in FIXED}
-    return wanted.model_copy(update=held), [name for name in differing if name not in held], list(held)
+    return PROGRAM.applicable(running, wanted, FIXED)

@@ -7,6 +7,7 @@ Rules
 - ``--since`` and ``--until`` are of whole minutes, as digests are. Of the margins beyond them rows are read.
 - The tables are written to a directory of their own and replace the old ones together (``versions``). So a report is
   of one run, and a run that is killed leaves the tables of the run before.
+- What links between segments ask for is done only where a record tells of one.
 - Tables are made of rows, a time, and this program. Where all of them are what they were, the tables are left as they
   are.
 """
@@ -33,9 +34,11 @@ from bccnd.pipeline import (
     drops,
     here,
     latency,
+    links,
     liveness,
     loss,
     rejected,
+    relays,
     reordering,
     segments,
     steps,
@@ -45,7 +48,7 @@ from bccnd.pipeline import (
 )
 from bccnd.pipeline.digests import Digests, Parts
 from bccnd.pipeline.here import WORDS, Here
-from bccnd.pipeline.layout import MARGIN_NS, TABLES, Output
+from bccnd.pipeline.layout import MARGIN_NS, TABLES, VIA, Output
 from bccnd.pipeline.progress import Progress
 from bccnd.pipeline.source import inputs
 from bccnd.pipeline.times import HOUR_NS, MINUTE_NS, SECOND_NS, date
@@ -172,33 +175,45 @@ def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[Table]:
     days = days.each(lambda _, frame: coverage.counted(frame, twice))
     stretches = keep(coverage.stretches(days.marks, covered))
     during = days.during(*span, MARGIN_NS)
-    span_ns = _span_ns(covered)
+    span_ns, recorded, linked = _extent(covered)
     # Slots of ten seconds would leave out too much at the ends of a short record.
     slot_ns = SHORT_SLOT_NS if span_ns < SHORT_NS else SLOT_NS
     yield covered
 
-    if (held := _held(found.parts, span, seen_span, twice, stretches, slot_ns)) is not None:
-        yield from _tables_here(held, during, covered, stretches, keep)
+    held = None if linked else _held(found.parts, span, seen_span, twice, stretches, slot_ns)
+    if held is not None:
+        yield from _tables_here(held, during, covered, stretches, recorded, steps.seconds_of(span_ns), keep)
         return
 
+    relayed = relays.relays(days.marks, recorded, keep) if linked else None
+    if relayed:
+        during = during._replace(words=relayed.words(during.words), beats=relayed.beats(during.beats))
     numbers = keep.placed(words.of(during.words, slot_ns))
     seen = keep(loss.seen(numbers))
     gaps = keep(loss.gaps(seen, stretches))
-    yield loss.sources(seen, gaps, words.resent(numbers))
+    # Of what is relayed, the numbers alone do not tell.
+    yield loss.sources(
+        seen, gaps.where(~F.col("src").contains(VIA)) if relayed else gaps, words.resent(numbers)
+    )
 
     owned = keep(delivery.owners(delivery.present(numbers)))
-    delayed = keep(latency.delays(latency.sample(during.sample, words.rows(numbers)), owned))
+    sampled = latency.sample(during.sample, words.rows(numbers))
+    if relayed:
+        sampled = keep(relayed.sample(sampled))
+        gaps = keep(relayed.gaps(gaps))
+    delayed = keep(latency.delays(sampled, owned))
     fastest = keep(latency.fastest(delayed))
     offsets = keep(latency.offsets(fastest))
     talk = keep(during.heard)
-    heard = keep(segments.heard(talk))
+    heard = keep(segments.heard(relayed.heard(talk) if relayed else talk))
     known = keep(segments.addresses(heard, owned))
-    recorded = [row.host for row in covered.select("host").distinct().collect()]
-    connected = segments.frame(covered, segments.segments(segments.edges(heard, owned, known), recorded))
+    places = [*segments.segments(segments.edges(heard, owned, known), recorded)]
+    connected = segments.frame(covered, places)
     receivers = keep(delivery.pairs(owned, connected, stretches, offsets))
     sent = keep(delivery.sent(numbers, owned))
     matched = keep(delivery.matched(sent, delivery.received(numbers, sent), receivers, slot_ns))
-    guessed = keep(delivery.by_gaps(gaps, sent, owned, stretches, offsets))
+    left_out = relayed.left_out if relayed else None
+    guessed = keep(delivery.by_gaps(gaps, sent, owned, stretches, offsets, left_out))
     by_minute = keep(delivery.by_minute(matched, slot_ns))
     minutes = keep(delivery.counted(by_minute, guessed))
     yield delivery.minutes(minutes)
@@ -216,20 +231,25 @@ def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[Table]:
     yield rejected.rejected(during.rejected, known)
     yield drops.drops(during.marks)
     yield reordering.reordering(reordering.suspects(during.rows, during.marks, numbers), slot_ns)
+    yield links.links(during.marks, sampled, places, keep) if linked else links.frame(covered, [])
 
 
 def _tables_here(
-    held: Here, during: Digests, covered: DataFrame, stretches: DataFrame, keep: Keeping
+    held: Here,
+    during: Digests,
+    covered: DataFrame,
+    stretches: DataFrame,
+    recorded: Sequence[str],
+    seconds: int | None,
+    keep: Keeping,
 ) -> Iterator[Table]:
-    """The tables after the first, with what ``held`` finds in place of what Spark would."""
+    """The tables after the first, with what ``held`` finds in place of what Spark would; nothing is relayed."""
     yield held.sources()
     owned, offsets = keep(held.owned()), keep(held.offsets())
     talk = keep(during.heard)
     heard = keep(segments.heard(talk))
     known = keep(segments.addresses(heard, owned))
-    recorded = [row.host for row in covered.select("host").distinct().collect()]
     connected = segments.frame(covered, segments.segments(segments.edges(heard, owned, known), recorded))
-    seconds = steps.seconds_of(_span_ns(covered))
     made = held.matched(delivery.pairs(owned, connected, stretches, offsets), seconds)
     minutes, bursts, losses = held.frame(made.minutes), held.frame(made.bursts), made.losses
     guessed = None
@@ -255,6 +275,7 @@ def _tables_here(
     yield drops.drops(during.marks)
     late = keep(held.late())
     yield reordering.reordering(reordering.suspects(during.rows, during.marks, late), held.slot_ns)
+    yield links.frame(covered, [])
 
 
 def _held(
@@ -303,9 +324,16 @@ def _of_days(rows: DataFrame, span: Span) -> DataFrame:
     return rows
 
 
-def _span_ns(covered: DataFrame) -> int:
-    """The time from the beginning of the first record to the end of the last."""
-    row = covered.agg(F.min("from_ns"), F.max("until_ns")).first()
-    if row is None or row[0] is None:
+def _extent(covered: DataFrame) -> tuple[int, list[str], bool]:
+    """The time from the beginning of the first record to the end of the last, the hosts, and whether any tells of
+    links.
+    """
+    rows = (
+        covered.groupBy("host")
+        .agg(F.min("from_ns").alias("first"), F.max("until_ns").alias("last"), F.sum("links").alias("links"))
+        .collect()
+    )
+    if not rows:
         raise ConfigError("nothing was recorded in the time asked for (--since, --until)")
-    return int(row[1] - row[0])
+    span_ns = max(row.last for row in rows) - min(row.first for row in rows)
+    return span_ns, [row.host for row in rows], any(row.links for row in rows)

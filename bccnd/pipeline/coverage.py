@@ -33,7 +33,8 @@ def coverage(traffic: DataFrame, since_ns: int | None = None, until_ns: int | No
     """``TRAFFIC`` -> table ``coverage``: the times that a host's files cover, joined where they touch or overlap.
 
     Times outside ``since_ns`` .. ``until_ns`` are cut off. ``unrecorded`` counts the messages that the recorder
-    missed in each; ``capture`` says that tcpdump recorded it, and ``counted`` that it is used.
+    missed in each; ``capture`` says that tcpdump recorded it, and ``counted`` that it is used. Beside the columns of
+    the table there is ``links``, how many marks in it tell of links to other segments.
     """
     kind = F.col("verdict")
     order = Window.partitionBy("host", "capture").orderBy("time_ns", kind != Mark.OPENED)
@@ -48,6 +49,7 @@ def coverage(traffic: DataFrame, since_ns: int | None = None, until_ns: int | No
             F.min("time_ns").alias("from_ns"),
             F.max("time_ns").alias("until_ns"),
             F.sum(F.when(kind == Mark.UNRECORDED, F.col("size")).otherwise(0)).alias("unrecorded"),
+            F.count_if(kind.isin(Mark.RELAYED, Mark.LINK)).alias("links"),
         )
     )
     if since_ns is not None:
@@ -56,7 +58,7 @@ def coverage(traffic: DataFrame, since_ns: int | None = None, until_ns: int | No
         spans = spans.withColumn("until_ns", F.least("until_ns", F.lit(until_ns)))
     counted = ~F.col("capture") | F.every("capture").over(Window.partitionBy("host"))
     return spans.where("from_ns <= until_ns").select(
-        "host", "from_ns", "until_ns", "unrecorded", "capture", counted.alias("counted")
+        "host", "from_ns", "until_ns", "unrecorded", "capture", counted.alias("counted"), "links"
     )
 
 

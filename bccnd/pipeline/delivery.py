@@ -5,8 +5,9 @@
 
 Rules
 - The host of a source is the one whose record has it going out; without such a record, the part of the name before
-  the first ``/``. With a record (basis ``record``) every number sent is known; without one, or while it has a hole
-  (``gaps``), only those missing between numbers that were received (``loss``).
+  the first ``/``, or, of what is relayed, the host that relays it (``relays``). With a record (basis ``record``)
+  every number sent is known; without one, or while it has a hole (``gaps``), only those missing between numbers that
+  were received (``loss``).
 - A slot of the sender's time counts at a receiver if the receiver's record is whole then (``coverage``), by the
   sender's clock: the offset of the two (``latency``) is taken off.
 - The receivers of a sender are the recorded hosts of its segments (``segments``). So a host that hears nothing is
@@ -21,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline import words
 from bccnd.pipeline.coverage import whole
-from bccnd.pipeline.layout import PAIR
+from bccnd.pipeline.layout import PAIR, VIA
 from bccnd.pipeline.times import MINUTE_NS, SECOND_NS, hour, minute, moment
 
 _NUMBERED = ("src", "word", "era")
@@ -48,10 +49,16 @@ def owners(sources: DataFrame) -> DataFrame:
         .agg(F.max(out).alias("most"))
         .select(
             "src",
-            F.coalesce("most.host", F.substring_index("src", "/", 1)).alias("sender"),
+            F.coalesce("most.host", _named_host()).alias("sender"),
             F.col("most").isNotNull().alias("recorded"),
         )
     )
+
+
+def _named_host() -> Column:
+    """The host in the name of ``src``."""
+    relayed = F.col("src").contains(VIA)
+    return F.when(relayed, F.substring_index("src", VIA, -1)).otherwise(F.substring_index("src", "/", 1))
 
 
 def pairs(owned: DataFrame, connected: DataFrame, stretches: DataFrame, offsets: DataFrame) -> DataFrame:
@@ -266,14 +273,20 @@ def _sent_ns(slots: str, bit: str) -> Column:
 
 
 def by_gaps(
-    gaps: DataFrame, sent_words: DataFrame, owned: DataFrame, stretches: DataFrame, offsets: DataFrame
+    gaps: DataFrame,
+    sent_words: DataFrame,
+    owned: DataFrame,
+    stretches: DataFrame,
+    offsets: DataFrame,
+    left_out: DataFrame | None = None,
 ) -> DataFrame:
     """``loss.gaps`` -> (sender, receiver, src, epoch, word, minute, span, missing, sent, lost, late, repaired), of
     senders without a record, and of others while theirs has a hole.
 
     ``missing`` are bits of ``word``. Of ``span``, the number ``from`` came at ``from_ns`` and ``until`` at
     ``until_ns``; both are counted from bit 0 of ``word``. ``sent`` is what was received and what is missing in
-    between, without what the sender's record has: that is ``matched``.
+    between, without what the sender's record has: that is ``matched``. ``left_out`` (src, word, known) has, as bits,
+    what is not missing either.
     """
     by_receiver = F.expr(
         """exists(stretches, s -> s.from_ns + coalesce(most_ns, 0) <= coalesce(since_ns, first_ns)
@@ -297,7 +310,10 @@ def by_gaps(
                 word, inside | IF(before > 0, ~shiftleft(-1L, low), 0L) AS missing,
                 bits AS got, late_bits AS late, repaired_bits AS repaired)))"""
     )
-    known = sent_words.groupBy("src", "word").agg(F.bit_or(F.expr(_ALL_SENT)).alias("known"))
+    known = sent_words.select("src", "word", F.expr(_ALL_SENT).alias("known"))
+    if left_out is not None:
+        known = known.unionByName(left_out)
+    known = known.groupBy("src", "word").agg(F.bit_or("known").alias("known"))
     return (
         judged.select(
             *(*PAIR, "src", "epoch"),

@@ -62,6 +62,9 @@ REJECTED_FILES = "path string, reason string"
 # about lost datagrams, which nobody misses (``bccnd/wire/REPAIR.md``).
 UNNUMBERED = r"^(\?|[^/]+/bccnd/[^/]+/repair)$"
 
+# What a source is called on a segment to which it is relayed: ``<src> via <host>`` (``relays``). No name has a space.
+VIA = " via "
+
 # The clocks of two hosts differ, and messages take time (``coverage``).
 MARGIN_NS = 2 * 10**9
 
@@ -116,6 +119,11 @@ TABLES = {
     "drops": "host string, hour timestamp, client string, messages bigint",
     "reordering": (
         "receiver string, src string, hour timestamp, reordered bigint, distance_p50 bigint, distance_max bigint"
+    ),
+    "links": (
+        "near string, far string, exporter string, importer string, hour timestamp, exported bigint, "
+        "withheld bigint, sent bigint, arrived bigint, missed bigint, lost bigint, messages bigint, "
+        "latency_method string, latency_p50_us double, latency_p99_us double, latency_max_us double"
     ),
 }
 

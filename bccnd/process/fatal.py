@@ -13,8 +13,11 @@ import mmap
 import os
 import sys
 import threading
+from asyncio import AbstractEventLoop
 from errno import ENOMEM
 from typing import Any, NoReturn
+
+import structlog
 
 # The exit codes (systemd/README.md, "Exit codes").
 FAULT = 1
@@ -25,6 +28,8 @@ FAULTS_LIMIT = 1000
 
 # Bytes: room for the frames and small objects of the way to the end.
 RESERVE = 1 << 20
+
+log = structlog.get_logger()
 
 _JSON = b'{"level": "critical", "event": "out of memory, leaving at once", "exit_code": %d}\n' % OUT_OF_MEMORY
 _TEXT = b"bccnd: out of memory, leaving at once with exit code %d\n" % OUT_OF_MEMORY
@@ -67,13 +72,20 @@ def unless_out_of_memory(error: BaseException | None) -> None:
 
 
 class Faults:
-    """Counts the faults of callbacks since the last tick."""
+    """Counts the faults of callbacks since the last tick. ``handle``: for a loop whose programs log them alike."""
 
     def __init__(self) -> None:
         self._since_tick = 0
 
     def tick(self) -> None:
         self._since_tick = 0
+
+    def handle(self, _loop: AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A fault of ours costs the callback that it is in."""
+        error = context.get("exception")
+        unless_out_of_memory(error)
+        log.error("fault", where=context["message"], exc_info=error)
+        self.count()
 
     def count(self) -> None:
         """Count one. The process ends with the last one that is allowed; its log has said what happens."""

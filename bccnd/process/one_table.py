@@ -10,7 +10,7 @@ Rules
 """
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
@@ -129,6 +129,16 @@ class OneTable(Generic[S]):
             return Invocation(self.model(**values), check_only, quiet, origins, file)
         except ValidationError as error:
             raise ConfigError("\n".join(self._explained(error, origins))) from None
+
+    def applicable(self, running: S, wanted: S, fixed: Collection[str]) -> tuple[S, list[str], list[str]]:
+        """What a reload comes to: the settings to run with now, the names that change, and those that need a restart,
+        which are ``fixed``.
+        """
+        differing = [name for name, value in wanted if value != getattr(running, name)]
+        held = {name: getattr(running, name) for name in differing if name in fixed}
+        fields = self.model.model_fields
+        changed = [fields[name].alias or name for name in differing if name not in held]
+        return wanted.model_copy(update=held), changed, list(held)
 
     def effective(self, invocation: Invocation[S]) -> str:
         """The settings as a TOML file that says where each value came from. ``load`` reads it back to the same."""

@@ -150,6 +150,14 @@ def _of_this_host(value: str) -> str:
 
 ListenAddress = Annotated[str, AfterValidator(_of_this_host)]
 
+# Settings that the programs beside the daemon share.
+MetricsAddress = Annotated[
+    ListenAddress,
+    Field(description="serve Prometheus metrics at 127.0.0.1:PORT, [::1]:PORT or a socket path; empty: none"),
+]
+LogLevel = Annotated[logs.Level, Field(description="debug, info, warning or error")]
+LogFormat = Annotated[logs.Format, Field(description="console, json, or auto: console on a terminal")]
+
 
 def _wrong(name: str, value: object, rule: str) -> ValidationError:
     """The error for one setting of a table whose types and bounds are right."""

@@ -14,6 +14,9 @@ Rules
 import os
 from asyncio import AbstractEventLoop
 
+import structlog
+
+from bccnd.errors import BccndError
 from bccnd.process.systemd import notify
 
 # Pings in the time that the watchdog allows.
@@ -24,6 +27,9 @@ TICK_SECONDS = 3.0
 
 # Seconds for which a successor is silent. It also sends its status no sooner, with its first tick.
 SILENCE_SECONDS = 1.0
+
+
+log = structlog.get_logger()
 
 
 class Supervision:
@@ -62,6 +68,13 @@ class Supervision:
         if fault:
             self._status = f"not reloaded: {fault}"
         notify("READY=1", f"STATUS={self._status}")
+
+    def not_reloaded(self, error: BccndError) -> None:
+        """A reload was refused: its log says why, a line for each fault."""
+        faults = str(error).splitlines()
+        for fault in faults:
+            log.error("not reloaded, the old settings stay", fault=fault)
+        self.reloaded(faults[0])
 
     def stopping(self) -> None:
         notify("STOPPING=1", "STATUS=delivering what is queued")

@@ -90,7 +90,7 @@ class Account:
 
     def heard(self, key: str, value: str | bytes, time_ns: int) -> Iterator[Ask | Said]:
         """An answer of the daemon, which was given at this time."""
-        answer = _object(value)
+        answer = json_object(value)
         if answer is None:
             return
         if key == "status":
@@ -109,13 +109,13 @@ class Account:
             naming.losers.sort(key=lambda loser: loser[0], reverse=True)
             named = [row for _, row in naming.losers[:CLIENTS]]
             more = len(naming.losers) - len(named)
-            yield _said(Mark.COUNTERS, naming.counted | {"clients": named, "more_clients": more})
+            yield said(Mark.COUNTERS, naming.counted | {"clients": named, "more_clients": more})
 
     def _status(self, status: dict[str, Any], time_ns: int) -> Iterator[Ask | Said]:
         about = self._described(status, time_ns)
         if about != self._about:
             self._about = about
-            yield _said(Mark.DAEMON, about)
+            yield said(Mark.DAEMON, about)
         counts, rejected = _counts(status)
         counted: dict[str, Any] = {}
         if self._looked_ns:
@@ -132,8 +132,8 @@ class Account:
 
     def _described(self, status: dict[str, Any], time_ns: int) -> dict[str, Any]:
         """What the daemon is. ``since_ns`` stays what it was for as long as the daemon is the same: clocks jump."""
-        about: dict[str, Any] = {name: _word(status.get(name)) for name in ("version", "host", "integrity")}
-        about |= {"pid": _number(status.get("pid")), "reorder": _number(status.get("reorder"))}
+        about: dict[str, Any] = {name: word(status.get(name)) for name in ("version", "host", "integrity")}
+        about |= {"pid": number(status.get("pid")), "reorder": number(status.get("reorder"))}
         uptime = _seconds(status.get("uptime"))
         same = bool(self._about) and self._about["pid"] == about["pid"] and uptime >= self._uptime
         self._uptime = uptime
@@ -154,7 +154,7 @@ class Account:
             yield from self.end()
 
     def _client(self, naming: _Naming, row: dict[str, Any]) -> None:
-        name, lost = _word(row.get("name"), NAME_LIMIT), _number(row.get("dropped"))
+        name, lost = word(row.get("name"), NAME_LIMIT), number(row.get("dropped"))
         if not name or not lost:
             return
         # A client that connected since then may bear the name of one that has left.
@@ -162,7 +162,7 @@ class Account:
         more = _more(lost, self._lost.get(name, 0) if since_ns <= naming.after_ns else 0)
         naming.lost[name] = lost
         if more:
-            policy, tap = _word(row.get("policy")), row.get("tap") is True
+            policy, tap = word(row.get("policy")), row.get("tap") is True
             naming.losers.append((more, {"name": name, "dropped": more, "policy": policy, "tap": tap}))
 
 
@@ -172,9 +172,9 @@ def _counts(status: dict[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
         each if isinstance(each := status.get(name), dict) else {}
         for name in ("counters", "kernel", "rejected")
     )
-    counts = {"kernel_dropped": _number(kernel.get("dropped")) or 0}
-    counts |= {name: _number(counters.get(name)) or 0 for name in COUNTERS}
-    return counts, {word: _number(count) or 0 for word, count in rejected.items() if verdict_of(word)}
+    counts = {"kernel_dropped": number(kernel.get("dropped")) or 0}
+    counts |= {name: number(counters.get(name)) or 0 for name in COUNTERS}
+    return counts, {word: number(count) or 0 for word, count in rejected.items() if verdict_of(word)}
 
 
 def _increments(now: dict[str, int], before: dict[str, int]) -> dict[str, int]:
@@ -185,7 +185,7 @@ def _more(now: int, before: int) -> int:
     return now - before if now >= before else now
 
 
-def _object(value: str | bytes) -> dict[str, Any] | None:
+def json_object(value: str | bytes) -> dict[str, Any] | None:
     try:
         made = json.loads(value)
     except (ValueError, RecursionError):
@@ -193,7 +193,7 @@ def _object(value: str | bytes) -> dict[str, Any] | None:
     return made if isinstance(made, dict) else None
 
 
-def _number(value: object) -> int | None:
+def number(value: object) -> int | None:
     sound = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= NUMBER_LIMIT
     return value if sound else None  # type: ignore[return-value]
 
@@ -203,9 +203,9 @@ def _seconds(value: object) -> float:
     return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else 0.0
 
 
-def _word(value: object, limit: int = WORD_LIMIT) -> str | None:
+def word(value: object, limit: int = WORD_LIMIT) -> str | None:
     return value[:limit] if isinstance(value, str) else None
 
 
-def _said(kind: Mark, about: dict[str, Any]) -> Said:
+def said(kind: Mark, about: dict[str, Any]) -> Said:
     return Said(kind, json.dumps(about, separators=(",", ":")).encode())

@@ -9,9 +9,9 @@ Rules
   record. While recording goes on, a file opens at the very time at which the one before it closed. The time
   from a ``closed`` to a later ``opened`` was not recorded: messages that are missing there do not count as lost.
 - A mark ``unrecorded`` stands where the recorder itself lost messages; its ``size`` is their number.
-- The other marks say what the daemon says of itself (``account``), and how a connection to it ended. Their
-  ``payload`` is a JSON object. All stand between ``opened`` and ``closed``, so a reader that knows only these loses
-  nothing.
+- The other marks say what the daemon says of itself (``account``), what is said of links to other segments
+  (``links``), and how a connection to the daemon ended. Their ``payload`` is a JSON object. All stand between
+  ``opened`` and ``closed``, so a reader that knows only these loses nothing.
 - The file's own metadata name the host under HOST_KEY, for who has the file without its path.
 - A datagram whose header is malformed has no source, number, channel or mode, and its payload is all of it.
 """
@@ -50,6 +50,9 @@ class Mark(StrEnum):
     # What the daemon is, and what it has counted: ``bccnd.recorder.account``.
     DAEMON = "daemon"
     COUNTERS = "counters"
+    # What is said of links to other segments: ``bccnd.recorder.links``.
+    RELAYED = "relayed"
+    LINK = "link"
     # How a connection to the daemon ended: it said that it stops, it was gone without a word, or it said something
     # else, such as ``slow``. After that, the daemon is back.
     STOPPED = "stopped"

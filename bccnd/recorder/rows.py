@@ -4,13 +4,15 @@ Rules
 - One call takes a whole block of packets apart (``bccnd.wire.columns``), and its columns go to Arrow as they are.
   Each distinct word is looked at once, not once a row.
 - Between the rows stand the daemon's notices: how many messages it dropped for the recorder, its answers to pings,
-  which say up to when everything has been read, and those about itself.
+  which say up to when everything has been read, and those about itself. Behind the rows of a block stands what was
+  said there of links (``links``).
 - The direction of a datagram: what a client of this host sent is ``out``, or ``local`` on channels that stay here.
   What came from the segment is ``in``, but ``echo`` if this host had sent it. The daemon's verdict for that is
   ``own``, or ``duplicate`` once the sender has left: then its source is named after this host, or was seen sending
   from it.
 """
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,10 +24,12 @@ import pyarrow.compute as pc
 import bccn
 from bccnd.errors import ProtocolError
 from bccnd.recorder.layout import SCHEMA, Direction
+from bccnd.recorder.links import CHANNELS as OF_LINKS
+from bccnd.recorder.links import Spoken
 from bccnd.wire.columns import Columns, Words
 from bccnd.wire.native import columns
 from bccnd.wire.sbus import NOWHERE, Memory
-from bccnd.wire.verdict import Verdict
+from bccnd.wire.verdict import DELIVERED, Verdict
 
 # Sources of this host that are remembered for the echoes of their datagrams; the daemon keeps as many sources.
 OWN_SOURCES = 65536
@@ -77,7 +81,7 @@ class Answer:
     value: bytes
 
 
-Item: TypeAlias = pa.RecordBatch | Dropped | ReadUntil | Ended | Answer
+Item: TypeAlias = pa.RecordBatch | Dropped | ReadUntil | Ended | Answer | Spoken
 
 
 class Rows:
@@ -105,6 +109,7 @@ class Rows:
             yield from notice(packet)
         if batch is not None and done < made.rows:
             yield batch.slice(done)
+        yield from _spoken(made)
 
     def _batch(self, made: Columns) -> pa.RecordBatch:
         rows = made.rows
@@ -172,6 +177,20 @@ class Rows:
             self._ours.move_to_end(words[number])
         while len(self._ours) > OWN_SOURCES:
             self._ours.popitem(last=False)
+
+
+def _spoken(made: Columns) -> Iterator[Spoken]:
+    """The messages of a block that say something of links."""
+    channels, verdicts, sources = made.chan[1], made.verdict[1], made.src[1]
+    if not {*OF_LINKS} & {*channels}:
+        return
+    chan, verdict, src = (array("i", words[0]) for words in (made.chan, made.verdict, made.src))
+    seq, at = array("Q", made.seq), array("i", made.payload_at)
+    delivered = {place for place, word in enumerate(verdicts) if word.decode("ascii", "replace") in DELIVERED}
+    for row, place in enumerate(chan):
+        if channels[place] in OF_LINKS and verdict[row] in delivered:
+            payload = made.payload[at[row] : at[row + 1]]
+            yield Spoken(channels[place], sources[src[row]], seq[row], payload)
 
 
 def notice(packet: bytes) -> Iterator[Item]:

@@ -15,8 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from bccnd import __version__
 from bccnd.errors import ConfigError
-from bccnd.process import logs
-from bccnd.process.settings import SOCKET_PATH_LIMIT, ListenAddress
+from bccnd.process.settings import SOCKET_PATH_LIMIT, LogFormat, LogLevel, MetricsAddress
 from bccnd.process.standard_streams import CommandLine
 
 PREFIX = "BCCND_RECORD_"
@@ -74,14 +73,9 @@ class RecorderSettings(BaseModel):
         default="all",
         description="all, or none: what was sent and lost, in a tenth of the bytes; only heartbeats keep theirs",
     )
-    metrics: ListenAddress = Field(
-        default="",
-        description="serve Prometheus metrics at 127.0.0.1:PORT, [::1]:PORT or a socket path (default: none)",
-    )
-    log_level: logs.Level = Field(default="info", description="debug, info, warning or error")
-    log_format: logs.Format = Field(
-        default="auto", description="console, json, or auto: console on a terminal"
-    )
+    metrics: MetricsAddress = ""
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "auto"
 
     @field_validator("socket")
     @classmethod

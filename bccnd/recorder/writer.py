@@ -5,7 +5,8 @@ Rules
 - Where messages are missing, the writer marks how many. If more than GAP_NS has passed there, it closes the record
   before the gap and opens it after, so that the time between does not count as recorded.
 - Where the clock was set back by more than GAP_NS, the record is closed, and opened at the new time.
-- What the daemon says of itself, and how a connection to it ended, are marks at the place where they came.
+- What the daemon says of itself, what is said of links, and how a connection ended, are marks at the place where they
+  came.
 - While the disk takes nothing, the open file and whole files wait in memory, up to ``backlog_limit`` bytes. Beyond
   that the writer takes nothing from the inbox; the inbox fills up, and the tap counts the messages that find no room.
 """
@@ -23,6 +24,7 @@ from bccnd.recorder.feed import Block
 from bccnd.recorder.files import Counts, Recording
 from bccnd.recorder.inbox import Closed, Finished, Inbox, Lost, Opened
 from bccnd.recorder.layout import Mark
+from bccnd.recorder.links import Links, Spoken
 from bccnd.recorder.rows import Answer, Dropped, Ended, ReadUntil, Rows
 
 GAP_NS = 10**9
@@ -79,6 +81,7 @@ class Writer:
         # Messages missing since ``until``.
         self._missing = 0
         self._account = Account()
+        self._links = Links()
         # Why the daemon ends the connection, and how and when the last one ended.
         self._reason = ""
         self._gone: tuple[Mark, int] | None = None
@@ -139,7 +142,7 @@ class Writer:
             self.host, self._gone = opened.host, None
         self._rows = Rows(opened.local, opened.host, payloads=self._payloads)
         self._missing = 0
-        self._account, self._reason = Account(), ""
+        self._account, self._links, self._reason = Account(), Links(), ""
         if self.until:
             log.info("recording again", host=self.host, after_seconds=self._since(opened.time_ns))
         else:
@@ -158,6 +161,7 @@ class Writer:
         self._reach(until)
         self.until = until
         self._take(self._account.end())
+        self._take(self._links.end())
         if closed.gone_ns is not None:
             reason = (self._reason or closed.reason)[:REASON_LIMIT]
             kind = Mark.STOPPED if reason == SHUTDOWN else Mark.DISCONNECTED if reason else Mark.DISAPPEARED
@@ -197,6 +201,9 @@ class Writer:
                     self._ended(reason)
                 case Answer(key, value):
                     self._take(self._account.heard(key, value, self.until))
+                    self._take(self._links.end())
+                case Spoken():
+                    self._take(self._links.heard(item))
 
     def _take(self, account: Iterable[Ask | Said]) -> None:
         """Do what the account of the daemon asks for, and record what it says."""

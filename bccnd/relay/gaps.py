@@ -13,6 +13,8 @@ Rules
   miss it one asks first and is overheard. How long follows RFC 5401, "RandomBackoff": late times are likelier.
 - A number is given up once nothing of its source has come for ``hold_seconds``, in any case after PATIENCE times as
   long, and when the last request for it was not answered. What is held behind it is released then, never dropped.
+  Of numbers in a row, as a buffer that was full leaves them, requests are counted anew whenever one comes: the others
+  wait for their turn where they are kept.
 - Held messages are bounded for each source and in all. When all are full, the address whose sources hold most gives,
   and of these the source that holds most: it waits for nothing more.
 - What is missing of a source that is relayed may have been left out on purpose. It is lost only if it was waited for
@@ -156,7 +158,10 @@ class Gap:
         at = self.find(seq)
         if at < 0:
             return None
-        asks = self.missing[at].asks
+        part = self.missing[at]
+        asks = part.asks
+        if asks:
+            part.asks, part.due, part.until = 1, min(part.due, part.until), inf
         self.cut(range(seq, seq + 1))
         self.progress = now
         return asks

@@ -1,8 +1,9 @@
-"""What an uplink says of itself: to ``bccn links``, to Prometheus and in the log. No I/O and no clock.
+"""What an uplink says of itself: to ``bccn links``, to recorders, to Prometheus and in the log. No I/O and no clock.
 
 Rules
 - An answer to ``bccn links`` is JSON in several messages, since those of the segment are short: one about the uplink,
   which says how many follow, and one for each link that is heard. Hosts that do not fit are counted.
+- The same messages go to FACTS_CHANNEL from time to time, unasked: taps alone see them, and a record has them.
 - What is asked for first stays: an answer that would be too long leaves out why messages were dropped or lost, and
   then the end of the longest texts.
 - Anybody may ask. So there are so many PARTS of answers in a second, and LINKS_SHOWN links in one.
@@ -18,6 +19,8 @@ from bccnd.uplink.carrier import Facts
 
 # Requests to it are answered by every uplink of the segment.
 CHANNEL = "bccnd/links"
+# Directed to what no program is called, as ``!bccnd/repair`` is: recorders find it (``bccnd.recorder.links``).
+FACTS_CHANNEL = "!bccnd/links"
 # Bytes of one answer: with header and token it is still a datagram.
 PART_BYTES = 1000
 # An answer names so many of the links, those that were heard last.
@@ -69,6 +72,7 @@ def shown(core: Mapping[str, Any], carrier: Facts, bus: Mapping[str, int]) -> di
         "skipped": carrier.skipped,
         "lost": core["lost"],
         "exported": core["exported"],
+        "published": core["published"],
         "imported": core["imported"],
         "siblings": len(core["siblings"]),
         "dropped": {reason: count for reason, count in core["dropped"].items() if count},

@@ -166,6 +166,14 @@ class Bus:
             self.counts["sent"] += len(datagrams)
             return
 
+    async def say(self, channel: str, payloads: Sequence[bytes]) -> None:
+        """Publish these, if the daemon is there and takes them now."""
+        client = self._client
+        if client is not None and self._there.is_set():
+            with suppress(bccn.BccnError):  # of a connection that ends; ``run`` says why
+                for payload in payloads:
+                    await client.publish(channel, payload)
+
     async def hosts(self) -> list[str]:
         """The hosts of this segment whose daemons are alive; without the right to observe this one alone.
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bccnd.errors import LinkError
-from bccnd.uplink.carrier import Carrier
+from bccnd.uplink.carrier import Carrier, Facts
 from bccnd.uplink.exports import Route, exported, imported
 from bccnd.uplink.heard import Heard
 from bccnd.uplink.homes import Homes
@@ -94,9 +94,16 @@ class _Away:
 
     room = 0
 
+    def publish(self, number: int, datagram: bytes, channel: bytes) -> None: ...
+
     def say(self, datagram: bytes) -> None: ...
 
     def taken(self, position: int) -> None: ...
+
+    async def run(self, position: int) -> None: ...
+
+    def facts(self) -> Facts:
+        return Facts("no carrier yet")
 
 
 class Uplink:
@@ -105,7 +112,7 @@ class Uplink:
     def __init__(
         self, options: Options, journal: Journal, now: Callable[[], float], unix_ns: Callable[[], int]
     ) -> None:
-        self.carrier: Carrier = _Away()  # type: ignore[assignment]
+        self.carrier: Carrier = _Away()
         self.options = options
         self.counts: Counter[str] = Counter(dict.fromkeys(DROPPED, 0))
         # Link datagrams that break a rule, by the rule.
@@ -231,6 +238,9 @@ class Uplink:
             self.refused[error.rule] += 1
             return
         now = self._now()
+        if not self._journal.position:  # a restart is to begin here, whatever comes next
+            self._journal.note(position, {})
+            self._commit_soon(now)
         if segment_of(header.src) == self.options.name:
             self._hear_sibling(header, now)
         elif isinstance(header, Status):
@@ -250,8 +260,6 @@ class Uplink:
         self.inbound.completed(position)
         if self.inbound.out:
             self._import_all(self._now())
-        elif not self._journal.position:  # a restart is to go on here, whatever comes next
-            self._commit_soon(self._now())
 
     def published(self, number: int) -> None:
         self.outbound.published(number)
@@ -340,6 +348,7 @@ class Uplink:
 
     def _note(self, position: int, numbers: dict[bytes, int], passed: int) -> None:
         """``passed``: below it all is on the segment or held, and a link that waits stops no other."""
+        position = position or self._journal.position  # before anything is complete
         if (position, numbers) != (self._journal.position, self._journal.links):
             self._journal.note(position, numbers)
         self.carrier.taken(passed)
@@ -424,6 +433,7 @@ class Uplink:
                     "datagrams": link.datagrams,
                     "messages": link.messages,
                     "duplicates": link.duplicates,
+                    "missed": link.missed,
                     "lost": link.lost,
                     "hosts": [host.decode() for host in self._homes.of(link.src, now)],
                 }

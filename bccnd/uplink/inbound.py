@@ -8,6 +8,7 @@ Rules
 - When what all links hold is too much, the link that holds most gives up what it misses first.
 - A link begins at the first floor that is heard of it. What was given a number before, and does not come, is no loss,
   nor is a gap of GAP_LIMIT and more but for what it has beyond the jumps of restarts.
+- What is not there when a later number comes, or a floor above it is said, was missed; most of that comes after all.
 - Links are bounded. A new one takes the place of one that has said little, or nothing for a while; else it has none.
 - A message is dropped if its source has said a later one by another link: it came by that link too, or is too late.
 """
@@ -84,7 +85,9 @@ class Held(NamedTuple):
 
 @dataclass(slots=True)
 class Link:
-    """``next``: the number that comes next; ``begun``: what is missing below was sent before the link was heard."""
+    """``next``: the number that comes next; ``begun``: what is missing below was sent before the link was heard;
+    ``missed``: numbers below ``high``, which is above all that was heard of, that had not come by then.
+    """
 
     src: bytes
     segment: bytes
@@ -96,6 +99,8 @@ class Link:
     datagrams: int = 0
     messages: int = 0
     duplicates: int = 0
+    missed: int = 0
+    high: int = 0
     lost: int = 0
     said_next: int = 0
     held: dict[int, Held] = field(default_factory=dict)  # by number
@@ -104,6 +109,15 @@ class Link:
     floors: deque[tuple[int, int]] = field(default_factory=deque)  # position, floor: both rise
     due: int = 0  # the position at which its floors are looked at next; 0 for none
     sources: Lasts = field(default_factory=Lasts)
+
+    def see(self, upto: int, high: int) -> None:
+        """All below ``upto`` was published. What was before the first that is heard, of this start, is not missed."""
+        if not self.high:
+            self.high = max(high, self.begun)
+        elif high > self.high:
+            missed = (upto - self.high) % RESTART_JUMP
+            self.missed += missed if missed < GAP_LIMIT else 0
+            self.high = high
 
 
 @dataclass(slots=True)
@@ -151,6 +165,7 @@ class Inbound:
         link.said += 1
         link.datagrams += 1
         self.received.datagrams += 1
+        link.see(number, number + 1)
         if number == link.next:
             link.next += 1
             self._deliver(link, datagram, header.at)
@@ -172,6 +187,7 @@ class Inbound:
         link.heard, link.silent = now, 0
         link.said += 1
         link.said_next = max(link.said_next, status.next)
+        link.see(status.floor, status.floor)
         if status.floor > link.next:
             self._floor(link, position, status.floor)
         return True

@@ -31,7 +31,18 @@ from bccnd.process.fatal import Faults, unless_out_of_memory
 from bccnd.process.health import Health
 from bccnd.process.log_limit import LogLimit
 from bccnd.process.supervision import Supervision
-from bccnd.uplink.account import CHANNEL, Answering, Losses, Reasons, answers, counted, lost, mistaken, shown
+from bccnd.uplink.account import (
+    CHANNEL,
+    FACTS_CHANNEL,
+    Answering,
+    Losses,
+    Reasons,
+    answers,
+    counted,
+    lost,
+    mistaken,
+    shown,
+)
 from bccnd.uplink.assembly import carrier_of, limits_of, options_of
 from bccnd.uplink.bus import LOOK_SECONDS, Bus
 from bccnd.uplink.core import Uplink
@@ -117,7 +128,7 @@ class Service:
         self._mistake = ""
         self._claims = 0  # of the core that were logged
         self._state_since = loop.time()
-        loop.set_exception_handler(self._on_exception)
+        loop.set_exception_handler(self._faults.handle)
 
     async def serve(self) -> None:
         """Serve until stopped. Raises ``BccndError`` when it cannot begin."""
@@ -211,11 +222,12 @@ class Service:
                 self._carrying = self._start(self.carrier.run(self.core.begin()))
 
     async def _look(self) -> None:
-        """Tell others which hosts there are."""
+        """Tell others which hosts there are, and recorders what was done."""
         while True:
             names = await self.bus.hosts()
             self.core.hosts([name.encode() for name in names])
             self._schedule()
+            await self.bus.say(FACTS_CHANNEL, answers(self._facts()))
             await asyncio.sleep(LOOK_SECONDS if names else AWAY_SECONDS)
 
     def _advance(self) -> None:
@@ -362,13 +374,6 @@ class Service:
         snapshot = about | counted(facts, carrier, bus) | {"lost": lost(facts, carrier, bus)}
         return render(snapshot, accept)
 
-    def _on_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A fault of ours costs the callback that it is in."""
-        error = context.get("exception")
-        unless_out_of_memory(error)
-        log.error("fault", where=context["message"], exc_info=error)
-        self._faults.count()
-
     # -- reload
 
     def _on_hangup(self) -> None:
@@ -383,9 +388,7 @@ class Service:
                 options = options_of(settings, keys)
                 await self._change(settings, options)
             except BccndError as error:
-                for fault in str(error).splitlines():
-                    log.error("not reloaded, the old settings stay", fault=fault)
-                self._supervision.reloaded(str(error).splitlines()[0])
+                self._supervision.not_reloaded(error)
                 return
             self._health.resume()
             self._settings = settings
@@ -421,6 +424,7 @@ class Service:
             async with asyncio.timeout(STOP_SECONDS):
                 while not self._is_done():
                     await asyncio.sleep(LOOK_AGAIN_SECONDS)
+                await self.bus.say(FACTS_CHANNEL, answers(self._facts()))
 
     def _is_done(self) -> bool:
         sent = self.bus.reason or (self._idle and not self._incoming.is_set())

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from bccnd.errors import ConfigError
-from bccnd.process import logs
 from bccnd.process.one_table import OneTable
-from bccnd.process.settings import SOCKET_PATH_LIMIT, ListenAddress, PublishPattern
+from bccnd.process.settings import SOCKET_PATH_LIMIT, LogFormat, LogLevel, MetricsAddress, PublishPattern
 from bccnd.uplink.exports import NEVER
 
 PREFIX = "BCCND_UPLINK_"
@@ -138,14 +137,9 @@ class UplinkSettings(BaseModel):
     hold_bytes: int = _whole(
         16 * MIB, MIB, 1 << 32, "bytes of messages that may wait for one that was lost before them"
     )
-    metrics: ListenAddress = Field(
-        default="",
-        description="serve Prometheus metrics at 127.0.0.1:PORT, [::1]:PORT or a socket path; empty: none",
-    )
-    log_level: logs.Level = Field(default="info", description="debug, info, warning or error")
-    log_format: logs.Format = Field(
-        default="auto", description="console, json, or auto: console on a terminal"
-    )
+    metrics: MetricsAddress = ""
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "auto"
 
     @field_validator("carrier")
     @classmethod
@@ -242,13 +236,11 @@ def doubts(settings: UplinkSettings) -> Iterator[tuple[str, str]]:
 def applicable(
     running: UplinkSettings, wanted: UplinkSettings
 ) -> tuple[UplinkSettings, list[str], list[str]]:
-    """The settings to run with now, the names that change, and the names that need a restart.
+    """As ``OneTable.applicable``.
 
     Raises ``ConfigError`` when the keys of the link would go: the file may have been emptied by mistake.
     """
     if running.key_file and not wanted.key_file:
         raise ConfigError("key_file: is set no more, and anybody could send; restart if that is meant")
-    differing = [name for name, value in wanted if value != getattr(running, name)]
-    held = {name: getattr(running, name) for name in differing if name in FIXED or name.startswith("nats_")}
-    changed = [name.rstrip("_") for name in differing if name not in held]
-    return wanted.model_copy(update=held), changed, list(held)
+    fixed = {*FIXED, *(name for name in UplinkSettings.model_fields if name.startswith("nats_"))}
+    return PROGRAM.applicable(running, wanted, fixed)

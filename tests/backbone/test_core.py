@@ -201,6 +201,29 @@ def test_requests_of_an_address_are_bounded() -> None:
     assert len(desk.receive((request(1, 1), B))[1]) == 1
 
 
+def test_numbers_that_an_address_asks_for_are_bounded() -> None:
+    """Whatever others ask for in the name of a victim, it is sent no more."""
+    desk = Desk(numbers=100, range=40)
+    desk.receive((keepalive(), A))
+    asked = [(request(1, 1000), B), (request(1, 1000), (B[0], 9)), (request(1, 1000), B), (request(1, 1), B)]
+    _, replies = desk.receive(*asked, (request(1, 1), C))
+    assert [packet for packet, _ in replies] == [
+        Forward(B, 1, 40), Forward((B[0], 9), 1, 40), Forward(B, 1, 20), Forward(C, 1, 1),
+    ]  # fmt: skip
+    assert desk.dropped() == {"hurry": 1}
+    desk.pass_by(1.0)
+    assert len(desk.receive((request(1, 40), B))[1]) == 1
+
+
+def test_messages_of_an_address_may_be_bounded() -> None:
+    desk, push = Desk(pushes=5), Push(b"x").serialize()
+    delivered, _ = desk.receive(*[(push, B)] * 4, *[(push, (B[0], 9))] * 4, (push, C))
+    assert [each.seq for each in delivered] == [1, 2, 3, 4, 5, 6]  # type: ignore[union-attr]
+    assert desk.dropped() == {"hurry": 3}
+    desk.pass_by(1.0)
+    assert len(desk.receive(*[(push, B)] * 9)[0]) == 5
+
+
 def test_forged_requesters_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "ASKERS_LIMIT", 10)
     desk = Desk()

@@ -1,5 +1,6 @@
 """Places that run out: who gets one, for how long, and who is chosen among them."""
 
+import random
 from collections import Counter
 from itertools import count
 
@@ -57,6 +58,24 @@ def test_each_is_as_likely_as_any_other() -> None:
         found = [table.choose(passed_over, lambda below: next(turn) % below) for _ in left]  # noqa: B023 - at once
         assert Counter(found) == Counter(left)
     assert table.choose(everybody, lambda below: below) is None
+
+
+def test_an_address_with_many_places_is_chosen_no_more_often() -> None:
+    table = leases()
+    for port in range(1, 65):
+        table.keep(at(f"10.0.0.1:{port}"), 0.0, journals=True)
+    for each in (C, at("10.0.0.3:1")):
+        table.keep(each, 0.0, journals=True)
+    assert table.journalling == 66
+    chance = random.Random(1).randrange
+    found = [table.choose([at("10.0.0.3:1")], chance) for _ in range(2000)]
+    assert 900 < found.count(C) < 1100
+    assert len(set(found)) == 65
+    assert table.choose([at("10.0.0.3:1"), C], lambda _below: 0) == A
+    for port in range(1, 65):
+        table.keep(at(f"10.0.0.1:{port}"), 1.0, journals=False)
+    assert {table.choose([], chance) for _ in range(50)} == {C, at("10.0.0.3:1")}
+    assert table.journalling == 2
 
 
 def test_a_successor_with_fewer_places_sends_nobody_away() -> None:

@@ -2,8 +2,10 @@
 
 The children of a process that has ended cannot be attributed, so samples are taken while it lives. Sampling a JVM
 with its hundred threads takes milliseconds: the longer a program runs, the further apart the samples are, up to
-APART_SECONDS. What a process uses after the last sample is missing. Memory counts from the second sample on: before
-``exec`` a process still shares all of its parent's.
+APART_SECONDS. What a process uses after the last sample is missing.
+
+Memory counts once. A child that runs its parent's program shares what the parent had when it was forked: of such a
+one only what is its own counts, and nothing before the second sample, as most begin another program at once.
 """
 
 import os
@@ -46,11 +48,11 @@ def run(command: Sequence[str], said: Path) -> Usage:
         apart = FIRST_SECONDS
         while not over.wait(apart):
             apart = min(1.1 * apart, APART_SECONDS)
-            resident, alive = 0, _with_descendants(process.pid)
-            for pid in alive:
+            resident, alive = 0, with_descendants(process.pid)
+            for pid, parent in alive.items():
                 try:
                     busy[pid] = _busy_seconds(pid)
-                    resident += resident_kib(pid) if pid in seen else 0
+                    resident += own_kib(pid, parent) if pid in seen else 0
                 except (ProcessLookupError, FileNotFoundError):
                     continue  # it has just ended
             peak, seen = max(peak, resident / 1024), set(alive)
@@ -71,15 +73,40 @@ def run(command: Sequence[str], said: Path) -> Usage:
     return Usage(time.monotonic() - begun, peak, sum(busy.values()), others, text)
 
 
-def _with_descendants(pid: int) -> list[int]:
-    found = [pid]
-    for parent in found:  # it grows
+def with_descendants(pid: int) -> dict[int, int]:
+    """The parent of each, of ``pid`` 0. While threads end, a child may be listed under two of them."""
+    found = {pid: 0}
+    parents = [pid]
+    for parent in parents:  # it grows
         try:
             for task in os.listdir(f"/proc/{parent}/task"):
-                found += map(int, Path(f"/proc/{parent}/task/{task}/children").read_text().split())
+                for child in map(int, Path(f"/proc/{parent}/task/{task}/children").read_text().split()):
+                    if child not in found:
+                        found[child] = parent
+                        parents.append(child)
         except (FileNotFoundError, ProcessLookupError):
             continue
     return found
+
+
+def own_kib(pid: int, parent: int) -> int:
+    """What is resident of a process, less what it shares with its parent since it was forked."""
+    if not parent or _program(pid) != _program(parent):
+        return resident_kib(pid)
+    if _kib(pid, "status", "VmSize", "VmRSS") == _kib(parent, "status", "VmSize", "VmRSS"):
+        return (
+            0  # as vfork and posix_spawn leave it until the other program begins: it has no memory of its own
+        )
+    return sum(_kib(pid, "smaps_rollup", "Private_Clean", "Private_Dirty"))
+
+
+def _program(pid: int) -> tuple[str, bytes]:
+    return os.readlink(f"/proc/{pid}/exe"), Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def _kib(pid: int, file: str, *names: str) -> list[int]:
+    rows = [line.split() for line in Path(f"/proc/{pid}/{file}").read_text().splitlines()]
+    return [int(row[1]) for row in rows if row[0].removesuffix(":") in names]
 
 
 def _busy_seconds(pid: int) -> float:

@@ -1,12 +1,11 @@
 """What the README of the backbone says of a thousand segments follows from what it says was measured."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.bench import model
-from tests.bench.model import PEERS, Carrier, break_even, fit, main
+from tests.bench.model import Carrier, break_even, fit
 from tests.documents import prose, rows, section
 
 CARRIER = Carrier(taken=2.0, copy=0.5, out=30.0, into=20.0, unwanted=16.0, keepalive=100.0, size=250.0)
@@ -41,17 +40,3 @@ def test_at_the_break_even_both_cost_the_same() -> None:
     share = break_even(CARRIER, there)
     here = CARRIER.copy + CARRIER.unwanted + share * (CARRIER.into - CARRIER.unwanted)
     assert here == pytest.approx(share * (there.copy + there.into))
-
-
-def test_no_share_is_more_than_all() -> None:
-    cheap = Carrier(taken=5.0, copy=0.25, out=75.0, into=5.0, unwanted=4.0)
-    assert break_even(CARRIER, cheap) == 1.0
-
-
-def test_what_was_not_measured_is_a_dash(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """So the rows of one scenario can be had without the other."""
-    (tmp_path / "results.json").write_text('{"scenarios": {"backbone": {"figures": [], "charts": []}}}')
-    main([str(tmp_path / "results.json")])
-    shown = capsys.readouterr().out
-    assert f"| {PEERS['bare']} | - | - | - |" in shown
-    assert model.MODEL not in shown

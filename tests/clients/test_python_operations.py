@@ -45,8 +45,11 @@ def test_several_replies_or_all_in_time(daemon: DaemonProcess) -> None:
         both = {"first", "second"}
         assert {reply.text for reply in bus.request_many("who", count=2)} == both
         assert bus.request("who").text in both
-        assert {reply.text for reply in bus.request_many("who", timeout=3.0)} == both
-        assert {reply.text for reply in bus.request_many("who", "", 3.0, 3)} == both, "fewer are no error"
+        # In time, or else another time: a busy machine may take longer once.
+        wait_until(lambda: {reply.text for reply in bus.request_many("who", timeout=1.0)} == both, "both")
+        wait_until(
+            lambda: {reply.text for reply in bus.request_many("who", "", 1.0, 3)} == both, "both of three"
+        )
 
 
 @pytest.mark.parametrize("channel", ["nobody/there", "local/nobody", "!here/nobody", "!far/program/12", "!"])

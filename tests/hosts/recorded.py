@@ -51,6 +51,7 @@ def recording(daemons: Sequence[DaemonProcess], folder: Path) -> Iterator[None]:
         recorders = []
         for daemon in daemons:
             own, output = folder / daemon.socket.parent.name, folder / "recorded"
+            own.mkdir(exist_ok=True)
             recorder = RecorderProcess(own, daemon.socket, "--rotate-seconds=3", output=output)
             recorders.append(running.enter_context(recorder))
         yield
@@ -78,7 +79,10 @@ class Network:
 
     def delivery(self) -> list[dict[str, Any]]:
         """A row of each pair of hosts and hour."""
-        rows: list[dict[str, Any]] = ds.dataset(self._output / "tables" / "delivery").to_table().to_pylist()
+        return self.table("delivery")
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = ds.dataset(self._output / "tables" / name).to_table().to_pylist()
         return rows
 
     def page(self) -> str:

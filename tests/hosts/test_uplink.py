@@ -4,6 +4,7 @@ Of a share p of the packets between the router and the hosts, each repetition of
 3p. The uplinks repeat for ten seconds, some twenty times: at 5 % one in 10^16 is lost for good.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.daemon_process import DaemonProcess
 from tests.hosts.conftest import KEY, starting
 from tests.hosts.flow import END, Publisher, Subscriber
 from tests.hosts.lossy import Lossy
+from tests.hosts.recorded import Network, recording, wait_beyond
 from tests.hosts.routed import LINK, LINKS, Routed
 from tests.packet_client import PacketClient, wait_until
 from tests.uplink.process import UplinkProcess, links
@@ -25,6 +27,8 @@ FLAGS = ("--export", CARRIED, "--import", CARRIED, "--keepalive", "0.2")
 LOSS = 0.05
 # Messages of each source, and those of a second.
 COUNT, RATE = 800, 500.0
+# The same where each message is to be a link datagram.
+RECORDED_RATE = 160.0
 SEGMENT_OF = {"n": "north", "s": "south", "w": "west"}
 
 
@@ -130,6 +134,59 @@ def test_each_message_arrives_once_amid_loss(sites: Sites) -> None:
             pass
         assert all(each.counts[1] for each in losing)
         assert links(sites.daemons["s1"])[0]["lost"] == 0
+
+
+def publish_both_ways(daemons: Sequence[DaemonProcess]) -> None:
+    """Each publishes by turns what is carried and what is not."""
+    begun = time.monotonic()
+    with ExitStack() as running:
+        clients = [running.enter_context(PacketClient(daemon.socket)) for daemon in daemons]
+        for number in range(COUNT):
+            wait_until(lambda due=begun + number / RECORDED_RATE: time.monotonic() >= due, "its time")
+            for client in clients:
+                client.publish("flow/recorded" if number % 2 else "kept/recorded", b"%d" % number)
+        for client in clients:
+            client.drain()
+
+
+@pytest.mark.spark
+def test_the_pipeline_reports_the_link_and_accuses_no_host(sites: Sites) -> None:
+    """Half of each source is not carried, and the way to the backbone and back loses 5 % each."""
+    daemons = [sites.daemons[name] for name in ("n1", "n2", "s1", "s2")]
+    with ExitStack() as running, recording(daemons, sites.folder):
+        backbone = sites.backbone(running)
+        uplinks = sites.uplinks(running, ("n1", backbone), ("s1", backbone))
+        wait_until_heard(sites, "n1", {"south"})
+        wait_until_heard(sites, "s1", {"north"})
+        wait_beyond()
+        for host, interface in (sites.routed.router, LINKS), (sites.routed.hosts["s1"], LINK):
+            running.enter_context(Lossy(host, LOSS, interface=interface))
+        publish_both_ways([sites.daemons["n2"], sites.daemons["s2"]])
+        for place in "s1", "n1":
+            wait_until(lambda place=place: arrived(sites.daemons[place]) >= COUNT // 2, "all to arrive")
+        wait_beyond()
+        for uplink in uplinks:
+            uplink.terminate()
+    network = Network(sites.folder)
+
+    assert [row for row in network.delivery() if row["lost"]] == []
+    senders = {(row["sender"], row["receiver"]) for row in network.delivery() if row["sent"] > COUNT // 4}
+    assert {("n2", "n1"), ("n1", "n2"), ("s2", "s1"), ("s1", "s2")} <= senders
+    assert not senders & {(a, b) for a in ("n1", "n2") for b in ("s1", "s2")}
+    rows = [row for row in network.table("links") if row["far"] == "south"]
+    assert {(row["near"], row["exporter"], row["importer"]) for row in rows} == {("north", "n1", "s1")}
+    assert sum(row["exported"] for row in rows) >= COUNT // 2
+    sent, missed, lost = (sum(row[name] for row in rows) for name in ("sent", "missed", "lost"))
+    assert 0.03 < missed / sent < 0.2
+    assert lost == 0
+    assert any(row["latency_method"] == "both-ways" and row["latency_p50_us"] > 0 for row in rows)
+    assert "Problem" not in network.said
+    assert "Link north → south missed" in network.page()
+
+
+def arrived(daemon: DaemonProcess) -> int:
+    (uplink,) = links(daemon)
+    return sum(link["messages"] for link in uplink["links"])
 
 
 def test_either_of_two_uplinks_may_die(sites: Sites) -> None:

@@ -1,5 +1,6 @@
 """Literal rows of recorded traffic for the tests of the transforms."""
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -51,9 +52,11 @@ def sent(host: str, seconds: float, src: str, seq: int, **others: Any) -> tuple[
     return datagram(host, seconds, src, seq, direction="out", peer=None, **others)
 
 
-def mark(host: str, seconds: float, what: str, size: int = 0) -> tuple[Any, ...]:
+def mark(host: str, seconds: float, what: str, size: int = 0, said: object = None) -> tuple[Any, ...]:
+    """``said``: its payload, in JSON."""
+    payload = None if said is None else json.dumps(said).encode()
     return (
-        ns(seconds), None, "", what, None, None, None, None, None, None, size, None, None, False, "0",
+        ns(seconds), None, "", what, None, None, None, None, None, payload, size, None, None, False, "0",
         "2026-01-31", host,
     )  # fmt: skip
 

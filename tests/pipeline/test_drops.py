@@ -1,20 +1,14 @@
 """``bccnd/pipeline/drops.py``."""
 
-import json
-
 from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from bccnd.pipeline import drops
-from bccnd.pipeline.layout import TRAFFIC
 from tests.pipeline.rows import at, mark, recording, table, traffic
-
-PAYLOAD = [column.split()[0] for column in TRAFFIC.replace("(20,0)", "").split(", ")].index("payload")
 
 
 def counters(host: str, seconds: float, said: object) -> tuple[object, ...]:
-    row = mark(host, seconds, "counters")
-    return (*row[:PAYLOAD], json.dumps(said).encode(), *row[PAYLOAD + 1 :])
+    return mark(host, seconds, "counters", said=said)
 
 
 def test_what_was_lost_inside_a_host_is_summed_by_hour(spark: SparkSession) -> None:

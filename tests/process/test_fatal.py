@@ -1,12 +1,14 @@
 """The end of a process without memory: one line, at once, with its exit code, wherever the error was raised."""
 
+import asyncio
 import json
 import subprocess
 import sys
 
 import pytest
+import structlog
 
-from bccnd.process.fatal import FAULT, FAULTS_LIMIT, OUT_OF_MEMORY
+from bccnd.process.fatal import FAULT, FAULTS_LIMIT, OUT_OF_MEMORY, Faults
 
 ENDS = """
 import asyncio, gc, os, sys, threading, uvloop
@@ -136,3 +138,12 @@ def test_the_compiled_half_ends_it_in_the_same_way() -> None:
     )
     assert (result.returncode, result.stdout) == (OUT_OF_MEMORY, ""), result.stderr
     assert result.stderr == "bccnd: out of memory, leaving at once with exit code 7\n"
+
+
+def test_a_fault_in_a_loop_is_logged_and_counted() -> None:
+    faults, error, loop = Faults(), ValueError("x"), asyncio.new_event_loop()
+    with structlog.testing.capture_logs() as logged:
+        faults.handle(loop, {"message": "in a callback", "exception": error})
+    loop.close()
+    assert logged == [{"event": "fault", "where": "in a callback", "exc_info": error, "log_level": "error"}]
+    assert faults._since_tick == 1

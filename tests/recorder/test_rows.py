@@ -8,6 +8,7 @@ import pytest
 
 from bccnd.errors import ProtocolError
 from bccnd.recorder.layout import SCHEMA
+from bccnd.recorder.links import Spoken
 from bccnd.recorder.rows import Answer, Dropped, Ended, ReadUntil, Rows, messages_in
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Integrity, Level
@@ -163,3 +164,19 @@ def test_messages_without_a_block_are_counted():
 def test_an_interface_name_that_is_not_utf8_is_escaped():
     ((row,),) = items_of([recv(datagram(THEIRS, 1, b"a"), interface=b"w\xffn")])
     assert row["interface"] == "w\\xffn"
+
+
+def test_what_is_said_of_links_stands_behind_the_rows():
+    """But for what was not delivered: anybody may have said that."""
+    words = b"bccnd/there/repair", b"!bccnd/repair", b"relayed\na/b/1"
+    packets = [
+        recv(datagram(words[0], 1, words[1], words[2])),
+        recv(datagram(words[0], 2, words[1], words[2]), b"hmac"),
+        recv(datagram(THEIRS, 2**64 - 1, b"!bccnd/links", b"{}"), b"repaired"),
+        recv(datagram(THEIRS, 7, b"a/b", b"x")),
+    ]
+    rows, *items = items_of(packets, Rows([], "here", payloads=False))
+    assert len(rows) == 4
+    assert items == [
+        Spoken(words[1], words[0], 1, words[2]), Spoken(b"!bccnd/links", THEIRS, 2**64 - 1, b"{}"),
+    ]  # fmt: skip

@@ -297,3 +297,21 @@ def test_a_slow_disk_costs_the_reader_blocks_but_no_time(tmp_path: Path, monkeyp
     assert_well_kept(rows)
     assert [row["verdict"] for row in rows] == ["opened", "ok", "ok", "ok", "unrecorded", "ok", "closed"]
     assert [row["size"] for row in rows if row["verdict"] == "unrecorded"] == [100]
+
+
+def test_what_is_said_of_links_is_marked_at_looks_and_at_the_end(running: Running):
+    relayed = b"r/bccnd/7/repair:%d:!bccnd/repair|relayed\nx/y/%d"
+    bodies = [relayed % (number, number) for number in (1, 2)]
+    packets = [
+        sbus.Recv(b"10.0.0.2:5400", NOON + 1, b"ok", b"BCCN1[%d]%b" % (len(body), body), b"eth0").serialize()
+        for body in bodies
+    ]
+    running.inbox.put(Opened(NOON, "here", ()))
+    running.read(packets[0], b'CMSG status\x00{"counters":{}}')
+    running.read(b'CMSG status\x00{"counters":{}}')
+    running.read(packets[1])
+    running.inbox.put(Closed(NOON + SECOND))
+    rows = running.finish()
+    assert_well_kept(rows)
+    said = [json.loads(row["payload"]) for row in rows if row["verdict"] == "relayed"]
+    assert said == [{"by": "r", "sources": [{"src": f"x/y/{number}", "left_out": []}]} for number in (1, 2)]

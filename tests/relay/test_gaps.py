@@ -1,5 +1,6 @@
 """What is missing, what waits behind it, and when it is asked for or given up."""
 
+from collections import Counter
 from collections.abc import ValuesView
 from math import inf
 
@@ -154,6 +155,24 @@ def test_a_number_that_all_requests_missed_holds_up_no_longer():
         gaps.expire(gap, now)
     assert rounds == ASKS_LIMIT
     assert now < HOLD * PATIENCE / 2
+
+
+def test_requests_count_anew_when_one_of_a_row_comes():
+    """As long as it is waited for at all, whatever comes of it."""
+    gaps = gaps_of()
+    gap = opened(gaps, range(1000), range(2000, 2001))
+    now, rounds = 0.0, Counter[int]()
+    while gap.missing:
+        now += 0.002
+        for numbers in gaps.ask(gap, now, now):
+            rounds[numbers.stop] += 1
+            if numbers.stop == 1000 and rounds[1000] % (ASKS_LIMIT - 1) == 0:
+                gap.take(numbers.start, now)
+        gap.progress = now
+        gaps.expire(gap, now)
+    assert rounds[2001] == ASKS_LIMIT
+    assert rounds[1000] > 2 * ASKS_LIMIT
+    assert now == pytest.approx(HOLD * PATIENCE, abs=0.01)
 
 
 def test_what_somebody_else_asks_for_is_not_asked_for():

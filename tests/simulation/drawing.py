@@ -192,7 +192,8 @@ class _LinkedDrawing(_Drawing):
             replace(host, segment=place, start=0.0)
             for host, place in zip(self._hosts(), self.places, strict=True)
         )
-        uplinks, network = self._uplinks(), self._network()
+        # Who hears itself takes what a bridge brought of two lives of a source at once for a third.
+        uplinks, network = self._uplinks(), replace(self._network(), echo=False)
         elements = [*self._bursts(), *self._faults(), *self._link_faults(uplinks)]
         if self.often(0.4):  # the segments are calm: whatever goes wrong does so between them
             hosts = tuple(
@@ -262,10 +263,10 @@ class _LinkedDrawing(_Drawing):
             kind = chance.randrange(8)
             if kind in (0, 1):
                 yield CutLine(at, at + chance.choice((0.1, 1.0, 3.0, 6.0)), plan.number)
-            elif kind == 2:
-                yield StopUplink(at, until, plan.number)
-            elif kind in (3, 4):
-                yield KillUplink(at, until, plan.number)
+            elif kind in (2, 3, 4):
+                if self.often(0.4):  # it ends with something that it has not got rid of
+                    yield CutLine(max(0.01, at - 0.5), until, plan.number)
+                yield (StopUplink if kind == 2 else KillUplink)(at, until, plan.number)
             elif kind == 5:
                 yield KillBackbone(at, until, plan.backbone)
             elif kind == 6:

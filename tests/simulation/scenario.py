@@ -18,7 +18,7 @@ FOREVER = float("inf")
 SETTLING, QUIET = 2.5, 2.5
 # The same where there are uplinks: they look for what a backbone may have left out for some 10 s. And seconds after
 # which their lines lose nothing any more: they say all the time that they are there, and what is lost is asked for.
-LINKS_SETTLING, LINKS_LOSE = 16.0, 2.0
+LINKS_SETTLING, LINKS_LOSE = 20.0, 2.0
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Whole segments in virtual time: five hundred histories; and the simulation itself, which finds what is wrong."""
+"""Whole segments in virtual time: hundreds of histories; and the simulation itself, which finds what is wrong."""
 
 import os
 import subprocess
@@ -13,10 +13,12 @@ import pytest
 from bccnd.relay.core import Relay
 from bccnd.relay.dedup import Sources
 from bccnd.relay.moment import Moment
+from bccnd.uplink.inbound import Inbound, Link
 from bccnd.wire.verdict import Verdict
 from tests.simulation.__main__ import broken_seeds, fails, tell, told_short
 from tests.simulation.drawing import draw
 from tests.simulation.host import Sockets
+from tests.simulation.lines import BackboneProgram
 from tests.simulation.measure import measure, requests_for_shared
 from tests.simulation.network import Network
 from tests.simulation.scenario import (
@@ -31,7 +33,7 @@ from tests.simulation.scenario import (
 from tests.simulation.shrink import shrink
 from tests.simulation.world import World
 
-HISTORIES, PARTS = 500, 4
+HISTORIES, LINKED, PARTS = 360, 40, 4
 PART = HISTORIES // PARTS
 ROOT = Path(__file__).parent.parent.parent
 
@@ -40,6 +42,12 @@ ROOT = Path(__file__).parent.parent.parent
 def test_every_rule_holds_in_every_history(first: int):
     found = broken_seeds(range(first, first + PART))
     assert not found, told_short(found[0][0])
+
+
+@pytest.mark.parametrize("first", range(0, LINKED, LINKED // 2))
+def test_every_rule_holds_between_segments(first: int):
+    found = broken_seeds(range(first, first + LINKED // 2), links=True)
+    assert not found, told_short(found[0][0], links=True)
 
 
 def test_what_a_common_network_loses_is_repaired():
@@ -89,11 +97,23 @@ def test_the_histories_have_all_there_is():
     assert max(sizes) > 50
 
 
+def test_the_linked_histories_have_all_there_is():
+    scenarios = [draw(seed, links=True) for seed in range(LINKED)]
+    kinds = {type(each).__name__ for scenario in scenarios for each in scenario.elements}
+    assert kinds >= {"CutLine", "StopUplink", "KillUplink", "KillBackbone", "ReplaceBackbone", "Stop", "Kill"}
+    places = {
+        (len({host.segment for host in each.hosts}), len({plan.backbone for plan in each.uplinks}))
+        for each in scenarios
+    }
+    assert places == {(2, 1), (3, 1), (3, 2), (3, 3)}
+    assert any(plan.exports != (">",) for each in scenarios for plan in each.uplinks)
+
+
 def test_a_scenario_has_one_history():
-    lines = [*tell(draw(17)), *tell(draw(33))]
-    assert lines == [*tell(draw(17)), *tell(draw(33))]
-    code = "from tests.simulation.__main__ import tell; from tests.simulation.scenario import draw\n"
-    code += r"print('\n'.join([*tell(draw(17)), *tell(draw(33))]))"
+    lines = [*tell(draw(17)), *tell(draw(1, links=True))]
+    assert lines == [*tell(draw(17)), *tell(draw(1, links=True))]
+    code = "from tests.simulation.__main__ import tell; from tests.simulation.drawing import draw\n"
+    code += r"print('\n'.join([*tell(draw(17)), *tell(draw(1, links=True))]))"
     for hash_seed in ("1", "2"):
         elsewhere = subprocess.run(
             [sys.executable, "-c", code],
@@ -124,10 +144,10 @@ def test_what_is_left_out_changes_nothing_for_the_rest():
 # -- what is wrong is found, and told in a few lines
 
 
-def first_broken(rule: str, seeds: range = range(300)) -> int:
+def first_broken(rule: str, seeds: range = range(300), *, links: bool = False) -> int:
     """The first seed whose history breaks the rule, and no history before it another one."""
     for seed in seeds:
-        if broken := fails(draw(seed)):
+        if broken := fails(draw(seed, links=links)):
             assert broken.rule == rule
             return seed
     raise AssertionError(f"nothing breaks the rule {rule!r}")
@@ -189,6 +209,28 @@ def test_a_relay_that_is_always_due_is_found(monkeypatch: pytest.MonkeyPatch):
 def test_a_network_that_disorders_is_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Sources, "observe_run", lambda *arguments: (Verdict.OK, arguments[3]))
     assert any((broken := fails(draw(seed))) and broken.rule in {"order", "once"} for seed in range(20))
+
+
+def test_a_backbone_that_repeats_numbers_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(
+        BackboneProgram, "_reserve", lambda self: setattr(self._core.numbers, "bound", 1 << 40)
+    )
+    seed = first_broken("number", links=True)
+    smallest = shrink(draw(seed, links=True), fails)
+    assert len(smallest.uplinks) == 1
+    assert len(smallest.elements) <= 2
+    story = told_short(seed, links=True)
+    assert "a second time" in story
+    assert f"--seed {seed} --shrink --links" in story
+    assert len(story.splitlines()) < 50
+
+
+def test_an_uplink_that_counts_no_losses_is_found(monkeypatch: pytest.MonkeyPatch):
+    def skip_to(_: Inbound, link: Link, number: int) -> None:
+        link.next = max(link.next, number)
+
+    monkeypatch.setattr(Inbound, "_skip_to", skip_to)
+    assert first_broken("told", links=True) >= 0
 
 
 def test_the_network_loses_what_the_scenario_says():

@@ -35,6 +35,10 @@ elif sys.argv[0].endswith("-pipeline"):
     from bccnd.pipeline.cli import main
 elif sys.argv[0].endswith("-collect"):
     from bccnd.pipeline.collect import main
+elif sys.argv[0].endswith("-backbone"):
+    from bccnd.backbone.command import main
+elif sys.argv[0].endswith("-uplink"):
+    from bccnd.uplink.command import main
 else:
     from bccnd.daemon import main
 sys.exit(main())
@@ -55,15 +59,15 @@ for place in checkout:{root} packages:{packages}; do
     mkdir -p /opt/${{place%%:*}}
     mount --bind "${{place#*:}}" /opt/${{place%%:*}}
 done
-cp {folder}/bccnd /usr/bin/bccnd
-cp {folder}/bccnd /usr/bin/bccnd-record
-cp {folder}/bccnd /usr/bin/bccnd-pipeline
-cp {folder}/bccnd /usr/bin/bccnd-collect
+for name in bccnd bccnd-record bccnd-pipeline bccnd-collect bccnd-backbone bccnd-uplink; do
+    cp {folder}/bccnd /usr/bin/$name
+done
 mkdir -p /run/units /etc/bccnd
 for unit in {base_units}; do ln -s /lib/systemd/system/$unit /run/units/; done
 cp {root}/systemd/bccnd*.service {root}/systemd/bccnd.socket /run/units/
 case {base} in /home/* | /root/*)
-    for unit in bccnd.service bccnd-record.service bccnd-pipeline.service bccnd-collect@.service; do
+    for unit in {root}/systemd/bccnd*.service; do
+        unit=${{unit##*/}}
         mkdir /run/units/$unit.d
         printf '[Service]\\nProtectHome=tmpfs\\nBindReadOnlyPaths={base}\\n' >/run/units/$unit.d/interpreter.conf
     done ;;

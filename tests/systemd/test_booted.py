@@ -224,3 +224,38 @@ def test_the_recorder_records_within_its_restrictions(host: BootedHost) -> None:
     rows = [row for file in files for row in rows_of(file)]
     assert [row["payload"] for row in rows if row["channel"] == "local/a"] == [b"x"]
     assert {file.stat().st_mode & 0o777 for file in files} == {0o640}
+
+
+def test_backbone_and_uplink_work_within_their_restrictions(host: BootedHost) -> None:
+    """Started, reloaded, replaced where that is promised, killed and stopped."""
+    backbone, uplink = "bccnd-backbone.service", "bccnd-uplink.service"
+    host.write(
+        "/etc/bccnd/uplink.toml",
+        '[uplink]\ncarrier = "fyrehose://127.0.0.1:4900"\nname = "north"\nexport = ["a/>"]\nimport = ["b/>"]\n',
+    )
+    host.run("systemctl", "start", uplink)  # no backbone yet
+    wait_until(
+        lambda: host.show("StatusText", uplink).startswith("cut off: "), "it to say that it is cut off"
+    )
+    host.run("systemctl", "start", backbone)
+    wait_until(lambda: host.show("StatusText", backbone) == "1 subscriber", "the uplink to be heard")
+    wait_until(lambda: host.show("StatusText", uplink) == "up", "the uplink to be up")
+    first = host.show("MainPID", backbone)
+    host.run("systemctl", "kill", "--kill-whom=main", "-s", "USR2", backbone)
+    wait_until(lambda: host.show("MainPID", backbone) not in ("0", first), "another backbone")
+    for unit in backbone, uplink:
+        host.run("systemctl", "reload", unit)
+        host.run("systemctl", "kill", "--kill-whom=main", "-s", "KILL", unit)
+        wait_until(
+            lambda unit=unit: (
+                host.show("NRestarts", unit) == "1" and host.show("ActiveState", unit) == "active"
+            ),  # type: ignore[misc]
+            "a restart",
+        )
+    wait_until(lambda: host.show("StatusText", uplink) == "up", "the uplink to be up again")
+    for unit in uplink, backbone:
+        host.run("systemctl", "stop", unit)
+        assert host.show("Result", unit) == "success", host.journal(unit)
+        assert "fault" not in host.journal(unit)
+    assert 1 < int(host.path("/var/lib/bccnd-backbone/sequence").read_text()) < 1 << 22
+    assert host.run("stat", "-c", "%U %a", "/var/lib/bccnd-uplink/journal").strip() == "bccnd 600"

@@ -14,6 +14,7 @@ import structlog
 import bccn
 from bccnd.errors import RefusedError
 from bccnd.uplink import bus as bus_module
+from bccnd.uplink.account import FACTS_CHANNEL
 from bccnd.uplink.bus import HOSTS_LIMIT, Bus
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient
@@ -103,6 +104,24 @@ async def test_it_answers_requests_with_each_reply(daemon: DaemonProcess, heard:
         replies = client.request_many("bccnd/links", b"", PATIENCE, 2)
         assert [reply.payload async for reply in replies] == [b'{"a":1}', b'{"b":2}']
     assert heard == []
+
+
+async def test_what_it_says_of_itself_taps_alone_see(daemon: DaemonProcess, heard: Heard) -> None:
+    with PacketClient(daemon.socket) as tap, PacketClient(daemon.socket) as other:
+        tap.request("tap", "on")
+        other.subscribe(">")
+        async with running(make(daemon, heard), ">", "!>") as bus:
+            await bus.say(FACTS_CHANNEL, [b"{1}", b"{2}"])
+            await bus.say("a", [b"3"])
+            assert await asyncio.to_thread(other.message) == ("a", b"3")
+            seen: list[bytes] = []
+            while len(seen) < 2:
+                packet = await asyncio.to_thread(tap.receive)
+                _, found, said = packet.partition(f":{FACTS_CHANNEL}|".encode())
+                seen += [said] * bool(found and packet.startswith(b"RECV local "))
+        assert seen == [b"{1}", b"{2}"]
+        assert bus.counts["refused"] == 0
+    await bus.say(FACTS_CHANNEL, [b"to nobody, as there is no daemon"])
 
 
 async def test_a_daemon_that_goes_while_it_is_answered_is_no_fault(

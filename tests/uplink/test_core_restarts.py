@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from random import Random
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -143,10 +144,12 @@ def test_all_is_delivered_once_or_counted_lost_once(
     story.close()
 
 
-def test_a_new_uplink_that_is_killed_hears_what_was_said_meanwhile(tmp_path: Path) -> None:
-    """Once it has heard that there are others."""
+@pytest.mark.parametrize("said", [0, 2])
+def test_a_new_uplink_that_is_killed_begins_where_it_heard_first(tmp_path: Path, said: int) -> None:
+    """Also while its daemon is away, and takes nothing."""
     medium, clock = Medium(Random(1)), Clock()
     berlin, paris = Segment(b"berlin", medium, clock, None), Segment(b"paris", medium, clock, tmp_path / "p")
+    berlin.say(said)
     berlin.due()
     medium.turn()
     paris.wait(0.03)
@@ -156,6 +159,6 @@ def test_a_new_uplink_that_is_killed_hears_what_was_said_meanwhile(tmp_path: Pat
     paris.start()
     medium.turn()
     paris.take()
-    assert paris.heard == {berlin.src: [1, 2, 3]}
+    assert paris.heard == {berlin.src: list(range(1, said + 4))}
     berlin.journal.close()
     paris.journal.close()

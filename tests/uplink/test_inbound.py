@@ -99,6 +99,27 @@ def test_a_status_shows_the_loss_of_the_last() -> None:
     assert hearing.came(8, 4, 4) == [4]
 
 
+def test_what_a_later_one_overtook_was_missed_once() -> None:
+    hearing = Hearing()
+    for number in (5, 8, 6, 10, 9, 7):
+        hearing.came(number, number, 5)
+    (link,) = hearing.inbound.links.values()
+    assert (link.missed, link.next, link.lost) == (3, 11, 0), "6, 7 and 9"
+    hearing.inbound.said(11, Status(SRC, 13, 13, ()), 0.0)
+    assert link.missed == 5, "11 and 12, which were published before"
+    hearing.came(12, 14 + RESTART_JUMP, 13)
+    assert link.missed == 6, "13; nobody used the others"
+
+
+def test_what_was_sent_before_a_link_is_heard_was_not_missed() -> None:
+    hearing = Hearing()
+    hearing.inbound.said(1, Status(SRC, 5, 7, ()), 0.0)
+    hearing.came(2, 7, 5)
+    hearing.came(3, 5, 5)
+    (link,) = hearing.inbound.links.values()
+    assert link.missed == 0
+
+
 def test_what_a_dead_link_holds_goes_on_at_last() -> None:
     """Nobody says that what is missing will not come."""
     hearing = Hearing()

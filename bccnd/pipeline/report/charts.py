@@ -72,8 +72,11 @@ class HeatMap(NamedTuple):
 def heat_map(
     pairs: Iterable[Pair], senders: Sequence[str], receivers: Sequence[str], where: str = ""
 ) -> HeatMap:
-    """A row for each sender, a column for each receiver. ``where`` they lost, for the tips."""
+    """A row for each sender, a column for each receiver. ``where`` they lost, for the tips. A link is the sender to
+    hosts of its uplinks alone: its other fields are empty.
+    """
     found = {(pair.sender, pair.receiver): pair for pair in pairs}
+    links = {sender for (sender, _), pair in found.items() if pair.basis == "link"}
     count = max(len(senders), len(receivers))
     numbers = count <= FEW_HOSTS
     side = 76 if count <= 5 else 60 if count <= 10 else 48 if numbers else 26 if count <= 24 else 20
@@ -83,7 +86,9 @@ def heat_map(
     left, top = round(32 + max(map(breadth, down), default=0)), round(34 + (broadest if slanted else 14))
     number = brief if side < 76 else _in_full
     fields = [
-        _field(
+        Field(left + x * side, top + y * side, -2, "", f"{shown(sender)}: not to {shown(receiver)}")
+        if sender in links and (sender, receiver) not in found
+        else _field(
             left + x * side,
             top + y * side,
             (sender, receiver),
@@ -119,9 +124,10 @@ def _field(
         return Field(x, y, -2, "", f"{name}: the same host")
     if pair is None or not pair.sent:
         return Field(x, y, -1, "?" if number else "", f"{name}: unknown")
-    least = pair.basis != "record" and pair.lost > 0
+    least = pair.basis in ("gaps", "both") and pair.lost > 0
+    noun = "datagram" if pair.basis == "link" else "message"
     lost = f"{'at least ' * least}{percent(pair.loss)} lost{where}"
-    tip = f"{name}: {lost}, {pair.lost:,} of {counted(pair.sent, 'message')}"
+    tip = f"{name}: {lost}, {pair.lost:,} of {counted(pair.sent, noun)}"
     if pair.repaired:
         tip += f"; on the way {percent(share(pair.missed, pair.sent))}"
     return Field(x, y, loss_class(pair.loss), "≥" * least + number(pair.loss) if number else "", tip)

@@ -18,9 +18,9 @@ from typing import IO, Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 import bccnd
-from bccnd.pipeline.report import faults, findings, repair, sections
+from bccnd.pipeline.report import faults, findings, links, repair, sections
 from bccnd.pipeline.report.queries import MATRIX_HOSTS, Summaries, block_hosts
-from bccnd.pipeline.report.rows import HostLoss, Pair, Totals
+from bccnd.pipeline.report.rows import HostLoss, Link, Pair, Totals
 from bccnd.pipeline.report.said import LEVELS, Said
 from bccnd.pipeline.report.scales import LOSS_LABELS, bin_minutes
 from bccnd.pipeline.report.sections import Period, Table, Values
@@ -34,7 +34,7 @@ KEYS = {Verdict.HMAC, Verdict.UNAUTHENTICATED}
 BINS = 240
 SECTIONS = {
     "findings": "Findings", "matrix": "Delivery matrix", "loss": "Loss over time", "repair": "Repair",
-    "latency": "Latency", "channels": "Channels", "silences": "Silences", "rejected": "Rejected",
+    "links": "Links", "latency": "Latency", "channels": "Channels", "silences": "Silences", "rejected": "Rejected",
     "reordering": "Reordering", "copies": "Copies", "coverage": "Coverage", "sources": "Sources",
 }  # fmt: skip
 
@@ -128,6 +128,7 @@ def context(ask: Summaries, title: str) -> dict[str, Any]:
     repaired, repaired_count, all_repaired = ask.repaired_pairs()
     misses = _mended(ask, apart) if totals.repaired else []
     drops = ask.drops()
+    across, link_count = ask.links()
     causes = [row for row in faults.one_by_one(ask.host_losses, ask.left) if row.host not in apart]
     lasting = [row for row in causes if not repair.explains(row, misses)]
     # By kind, which is for programs: bccnd/pipeline/README.md, "Monitoring".
@@ -140,6 +141,7 @@ def context(ask: Summaries, title: str) -> dict[str, Any]:
         "loss": findings.episodes(*ask.episodes([*causes, *misses], apart), clock),
         "dropped": faults.drops(drops),
         "repair": repair.findings(all_repaired, misses, *ask.mended(misses, apart), drops),
+        "link": links.findings(across, link_count),
         "loss-of-source": faults.culprits(ask.culprits() if totals.lost else []),
         "late": faults.late(ask.late() if totals.late else []),
         "clock": faults.clocks(ask.clocks(), totals.hosts),
@@ -161,9 +163,10 @@ def context(ask: Summaries, title: str) -> dict[str, Any]:
         "version": bccnd.__version__, "sections": list(SECTIONS.items()),
         "levels": LEVELS, "loss_labels": LOSS_LABELS,
         "figures": sections.figures(totals, recorder_count, (channel_count, messages, volume), silences, reasons),
-        "matrix": _matrix(ask, totals),
+        "matrix": _matrix(ask, totals, across),
         "loss": _loss(ask, period, worst, totals),
         "repair": _repair(ask, repaired, repaired_count, all_repaired, totals),
+        "links": links.section(across, link_count),
         "latency": sections.latencies(slowest, totals.measured),
         "channels": sections.busiest(channels, channel_count, messages),
         "silences": sections.silent(silences, silence_count, period, clock),
@@ -200,10 +203,15 @@ def _ids(values: Any) -> set[str]:
     return set().union(*map(_ids, values.values())) if isinstance(values, dict) else set()
 
 
-def _matrix(ask: Summaries, totals: Totals) -> Values | None:
-    hosts = ask.matrix_hosts(totals.hosts)
+def _matrix(ask: Summaries, totals: Totals, across: Sequence[Link]) -> Values | None:
+    senders, receivers = ask.matrix_hosts(totals.hosts)
     blocks = ask.thumbnail(totals.hosts) if totals.hosts > MATRIX_HOSTS else None
-    return sections.matrix(ask.matrix(*hosts), hosts, totals, blocks, block_hosts(totals.hosts))
+    found, of_links = ask.matrix(senders, receivers), links.pairs(across)
+    hosts = (
+        [*dict.fromkeys([*senders, *(pair.sender for pair in of_links)])],
+        [*dict.fromkeys([*receivers, *(pair.receiver for pair in of_links)])],
+    )
+    return sections.matrix([*found, *of_links], hosts, totals, blocks, block_hosts(totals.hosts))
 
 
 def _repair(ask: Summaries, rows: list[Pair], count: int, whole: Pair, totals: Totals) -> Values | None:

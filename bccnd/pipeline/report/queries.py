@@ -24,6 +24,7 @@ from bccnd.pipeline.report.rows import (
     Episode,
     Gap,
     HostLoss,
+    Link,
     Pair,
     Reason,
     Recorder,
@@ -144,6 +145,22 @@ class Summaries(Evidence):
             senders=json.dumps([*apart, *(host.host for host in explained if host.role == "sender")]),
         )  # fmt: skip
         return [_pair(row) for row in rows], count
+
+    def links(self) -> tuple[list[Link], int]:
+        """The links between segments, those of which most was lost or missed first, and how many they are."""
+        rows, count = self._tables.first(
+            """with timed as (select *, case when latency_p50_us is null then 0
+                                             else max(coalesce(messages, 1), 1) end as weight from {links})
+               select near, far, exporter, importer, coalesce(sum(sent), 0) as sent,
+                      coalesce(sum(missed), 0) as missed, coalesce(sum(lost), 0) as lost,
+                      coalesce(sum(messages), 0) as messages, sum(exported) as exported,
+                      coalesce(sum(withheld), 0) as withheld, coalesce(min(latency_method), '') as method,
+                      sum(latency_p50_us * weight) / nullif(sum(weight), 0) as p50,
+                      sum(latency_p99_us * weight) / nullif(sum(weight), 0) as p99
+               from timed group by near, far, exporter, importer""",
+            TABLE_ROWS, "lost desc, missed desc, near, far, importer",
+        )  # fmt: skip
+        return [Link(*row) for row in rows], count
 
     def matrix_hosts(self, hosts: int, by: str = "lost") -> tuple[list[str], list[str]]:
         """The senders and receivers of the matrix drawn large: all if they are few, else the worst ``by`` a number of

@@ -42,7 +42,7 @@ class Pair(NamedTuple):
     """A sender and a receiver over the whole period; percentiles of hours are weighted by their messages.
 
     ``basis`` is ``record`` (the sender's own), ``gaps`` (between numbers, if the sender has no recorder) or ``both``
-    (gaps while it was off).
+    (gaps while it was off); or ``link``: the sender is a link between segments, and its datagrams are counted.
     ``late`` are those of ``lost`` that came, but too late: the receiver's daemon dropped them.
     ``repaired`` were lost on the way, and came by repair: ``repaired_p50`` and ``repaired_p99`` are their latency,
     ``direct_p50`` and ``direct_p99`` that of all others, None if it is unknown.
@@ -77,6 +77,27 @@ class Pair(NamedTuple):
     def missed(self) -> int:
         """What was lost on the way."""
         return self.lost + self.repaired
+
+
+class Link(NamedTuple):
+    """What the uplink on host ``importer`` hears of that of segment ``near``, on host ``exporter``. ``sent``,
+    ``missed`` and ``lost`` count datagrams of several ``messages``; 0 ``sent``: no uplink said anything. ``exported``
+    counts messages, None if unknown, ``withheld`` what was given up before. Latencies are None if they are unknown.
+    """
+
+    near: str
+    far: str
+    exporter: str
+    importer: str
+    sent: int
+    missed: int
+    lost: int
+    messages: int
+    exported: int | None = None
+    withheld: int = 0
+    method: str = ""
+    p50: float | None = None
+    p99: float | None = None
 
 
 class Block(NamedTuple):

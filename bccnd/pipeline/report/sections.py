@@ -130,6 +130,8 @@ def matrix(
         return None
     lead = "Each field shows how much of the sender's messages (row) the receiver (column) lost"
     lead += " in the end." if totals.repaired else "."
+    if any(pair.basis == "link" for pair in pairs):
+        lead += " A link between segments stands as a sender to the host of the uplink that hears it."
     if blocks is not None:
         lead += (
             f" Large: the {len(senders)} senders and the {len(receivers)} receivers with the most loss. "

@@ -41,7 +41,7 @@ from tests.uplink.process import UplinkProcess, links, segment
 CHANNEL, END = "bench/load", "bench/end"
 CARRIED = "bench/>"
 STEADY = 5000  # messages a second that every process takes
-SECONDS = 1.5
+SECONDS = 2.0
 OUT, IN, UNWANTED = "out", "in", "in, not imported"
 LEAF = "two servers of NATS"
 PROBES, PROBE_SECONDS = 100, 0.1

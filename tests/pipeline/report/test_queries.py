@@ -15,6 +15,7 @@ from bccnd.pipeline.report.rows import (
     Block,
     Gap,
     HostLoss,
+    Link,
     Pair,
     Reason,
     Rejection,
@@ -352,3 +353,18 @@ def test_channels_sources_reordering_and_copies_are_summed(tmp_path: Path) -> No
         assert ask.sources() == ([("a/x/1", 2, 400, 4, 8, 12, 2, 404, 20, 24)], 1)
         assert ask.reorderings() == ([("b", "a/x/1", 200, 8, 2, 7)], 1)
         assert ask.copies() == ([("a", "b", 2, 100, 1, 5.0, 4.0)], ("", "", 2, 100, 1, 5.0, 4.0), 1)
+
+
+def test_links_are_summed_and_what_nobody_said_is_unknown(tmp_path: Path) -> None:
+    north = {"near": "north", "far": "south", "exporter": "n1", "importer": "s1"}
+    counts = {"exported": 500, "sent": 100, "missed": 5, "lost": 1, "messages": 300, "withheld": 2}
+    timed = {"latency_method": "both-ways", "latency_p50_us": 100.0, "latency_p99_us": 400.0}
+    rows = [
+        {**north, **counts, **timed, "hour": at(0)},
+        {**north, **counts, **timed, "messages": 100, "latency_p50_us": 300.0, "hour": at(60)},
+        {"near": "", "far": "", "exporter": "", "importer": "w1", "hour": at(0)},
+    ]
+    with asked(tmp_path, links=rows) as ask:
+        links, count = ask.links()
+    assert (count, links[1]) == (2, Link("", "", "", "w1", 0, 0, 0, 0))
+    assert links[0] == Link("north", "south", "n1", "s1", 200, 10, 2, 400, 1000, 4, "both-ways", 150.0, 400.0)

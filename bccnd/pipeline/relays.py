@@ -1,0 +1,164 @@
+"""Sources of other segments that a host relays here (marks ``relayed``): there they are sources of their own.
+
+    north: n2 sends n2/a/1, numbers 1 to 9     south: s1 relays 1, 4 and 7 of it; its filter left out the others
+    words of n2/a/1, of n2                     words of ``n2/a/1 via s1``: sent by s1, received by the others
+
+Rules
+- Where a source is relayed, the host that relays it is its sender: what that brought is what the others can lose. The
+  segment that the source is on knows nothing of it.
+- Without a record of the host that relays, losses are the gaps in the numbers, less what was left out. Where nobody
+  said of a source what was left out, its gaps are no losses: a filter may have made them.
+- Where several hosts relay to one segment, each of them that has a record is a sender of what it brought, and has
+  received what the others did.
+- A relayed message came from the address of the host that relays it, if only one does. Relayed heartbeats say nothing
+  about silence.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import reduce
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from bccnd.pipeline import storage
+from bccnd.pipeline.layout import VIA
+from bccnd.pipeline.words import SEEN_NS, SENT_NS
+from bccnd.recorder.layout import Mark
+
+_SAID = "by string, sources array<struct<src: string, left_out: array<array<decimal(20,0)>>>>"
+
+
+class Relays(NamedTuple):
+    """``via``: (host, src, via, alone), what is relayed where: ``via`` has its name there; a row for each host that
+    relays it, ``alone`` if no other one does. ``left_out``: (src, word, known), by that name, as bits.
+    """
+
+    via: DataFrame
+    left_out: DataFrame
+
+    def words(self, digests: DataFrame) -> DataFrame:
+        """``words.digest`` by these names."""
+        slot = F.when(self._brought(), F.expr(f"slot div {SEEN_NS // SENT_NS}")).otherwise(F.col("slot"))
+        return self._named(digests, slot=slot)
+
+    def sample(self, sampled: DataFrame) -> DataFrame:
+        """``latency.sample`` by these names."""
+        return self._named(sampled)
+
+    def heard(self, talk: DataFrame) -> DataFrame:
+        """``segments.digest`` by these names; without one where several hosts relay."""
+        one = self.via.groupBy("host", "src").agg(F.min("via").alias("via"), F.every("alone").alias("alone"))
+        src = F.when(F.col("via").isNull(), F.col("src")).when(F.col("alone"), F.col("via")).alias("src")
+        others = [name for name in talk.columns if name != "src"]
+        return talk.join(F.broadcast(one), ["host", "src"], "left").select(*others, src)
+
+    def beats(self, digests: DataFrame) -> DataFrame:
+        """``liveness.digest`` without what is relayed."""
+        return digests.join(F.broadcast(self.via), ["host", "src"], "left_anti")
+
+    def gaps(self, found: DataFrame) -> DataFrame:
+        """``loss.gaps`` without those of relayed sources of which nobody said what was left out."""
+        told = F.broadcast(self.left_out.select("src", F.lit(True).alias("told")).distinct())
+        counts = ~F.col("src").contains(VIA) | F.coalesce("told", F.lit(False))
+        return (
+            found.join(told, "src", "left")
+            .withColumn("before", F.when(counts, F.col("before")).otherwise(0).cast("bigint"))
+            .withColumn("inside", F.when(counts, F.col("inside")).otherwise(0).cast("bigint"))
+            .select(*found.columns)
+        )
+
+    def _named(self, frame: DataFrame, **others: Column) -> DataFrame:
+        changed = {
+            **others,
+            "direction": F.when(self._brought(), "in").otherwise(F.col("direction")),
+            "src": F.coalesce("via", "src"),
+        }
+        columns = [changed.get(name, F.col(name)).alias(name) for name in frame.columns]
+        return frame.join(F.broadcast(self.via), ["host", "src"], "left").select(*columns)
+
+    def _brought(self) -> Column:
+        """Whether a host had it from a link, and what it is named after from another host."""
+        return (
+            (F.col("direction") == "out")
+            & F.col("via").isNotNull()
+            & (F.substring_index("via", VIA, -1) != F.col("host"))
+        )
+
+
+def said(marks: DataFrame) -> DataFrame:
+    """``coverage.digest`` -> (host, by, src, left_out array<array<decimal>>): what host ``host`` heard that ``by``
+    relays.
+    """
+    return (
+        marks.where(F.col("verdict") == Mark.RELAYED)
+        .withColumn("said", F.from_json(F.col("payload").cast("string"), _SAID))
+        .select("host", "said.by", F.explode("said.sources").alias("source"))
+        .select("host", "by", "source.src", "source.left_out")
+        .where("by IS NOT NULL AND src IS NOT NULL")
+    )
+
+
+def relays(marks: DataFrame, recorded: Iterable[str], keep: Callable[[DataFrame], DataFrame]) -> Relays:
+    """``coverage.digest`` and the recorded hosts -> what is relayed. ``keep`` is given frames that are used again."""
+    told = keep(said(marks))
+    together = (
+        told.groupBy("host", "src")
+        .agg(F.array_sort(F.collect_set("by")).alias("relaying"))
+        .select("relaying")
+        .distinct()
+        .collect()
+    )
+    found = senders((row.relaying for row in together), recorded)
+    rows = [(by, sender) for by, group in found.items() for sender in group.senders]
+    ones, others = [*zip(*rows, strict=True)] or [(), ()]
+    several = [by for by, group in found.items() if group.size > 1]
+    named = F.broadcast(storage.of_strings(marks.sparkSession, {"by": ones, "sender": others}))
+    via = F.concat("src", F.lit(VIA), "sender").alias("via")
+    alone = (~F.col("by").isin(several)).alias("alone")
+    return Relays(
+        keep(told.join(named, "by").select("host", "src", via, alone).distinct()),
+        keep(_words(told.join(named, "by").select(via.alias("src"), F.explode("left_out").alias("range")))),
+    )
+
+
+class Group(NamedTuple):
+    """The hosts that relay to one segment: how many, and which of them are the senders of what they relay."""
+
+    size: int
+    senders: list[str]
+
+
+def senders(together: Iterable[Iterable[str]], recorded: Iterable[str]) -> dict[str, Group]:
+    """Hosts that relay the same source to the same host relay to one segment -> the group of each host that relays.
+
+    Its senders are those with a record, or else the first by name.
+    """
+    groups: list[set[str]] = []
+    for hosts in map(set, together):
+        touched = [group for group in groups if group & hosts]
+        groups = [group for group in groups if not group & hosts] + [reduce(set.union, touched, hosts)]
+    known = {*recorded}
+    return {
+        host: Group(len(group), sorted(group & known) or [min(group)])
+        for group in groups
+        for host in sorted(group)
+    }
+
+
+def _words(ranges: DataFrame) -> DataFrame:
+    """(src, range array<decimal>, of the first and the last number) -> (src, word, known)."""
+    low, high = "IF(word = first_word, first_bit, 0)", "IF(word = last_word, last_bit, 63)"
+    return (
+        ranges.where("size(range) = 2 AND range[0] <= range[1]")
+        .selectExpr(
+            "src",
+            "range[0] div 64 AS first_word",
+            "CAST(range[0] % 64 AS int) AS first_bit",
+            "range[1] div 64 AS last_word",
+            "CAST(range[1] % 64 AS int) AS last_bit",
+        )
+        .withColumn("word", F.explode(F.expr("sequence(first_word, last_word)")))
+        .groupBy("src", "word")
+        .agg(F.bit_or(F.expr(f"shiftleft(-1L, {low}) & shiftrightunsigned(-1L, 63 - {high})")).alias("known"))
+    )

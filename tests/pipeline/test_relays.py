@@ -1,0 +1,25 @@
+"""``bccnd/pipeline/relays.py``: what is made of marks; test_links has a network with relayed sources."""
+
+from pyspark.sql import SparkSession
+
+from bccnd.pipeline import relays
+from tests.pipeline.rows import mark, traffic
+
+
+def test_hosts_that_relay_the_same_are_of_one_segment() -> None:
+    found = relays.senders([["a"], ["a", "b"], ["b", "c"], ["x"]], ["b", "c"])
+    assert found == {**dict.fromkeys("abc", (3, ["b", "c"])), "x": (1, ["x"])}
+
+
+def test_what_was_left_out_is_bits_of_words(spark: SparkSession) -> None:
+    """Numbers of 64 bits among them."""
+    ranges = [[1, 2], [62, 129], [2**64 - 1, 2**64 - 1], [9, 3], [7]]
+    marks = traffic(spark, [
+        mark("b", 1, "relayed", said={"by": "r", "sources": [{"src": "a/p/1", "left_out": ranges}]}),
+        mark("b", 2, "relayed", said={"by": "r", "sources": [{"src": "a/p/1", "left_out": []}]}),
+        mark("b", 3, "relayed", said=["of another form"]),
+    ])  # fmt: skip
+    made = relays.relays(marks, ["b"], lambda frame: frame)
+    assert [tuple(row) for row in made.via.collect()] == [("b", "a/p/1", "a/p/1 via r", True)]
+    known = {row.word: row.known % 2**64 for row in made.left_out.collect()}
+    assert known == {0: 0b11 << 62 | 0b110, 1: 2**64 - 1, 2: 0b11, 2**58 - 1: 1 << 63}

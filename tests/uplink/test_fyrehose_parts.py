@@ -52,7 +52,7 @@ def test_samples_lie_apart_within_the_gap(first: int, size: int) -> None:
 def test_a_sample_is_where_a_crash_may_have_led_to() -> None:
     """The one before began as far below; first numbers of it went to nobody, or those of the last were missed."""
     for missed in (77, -77):
-        end = 3 * CRASH + missed
+        end = 4 * CRASH + missed
         samples = samples_of(1000, end - RANGE, end)
-        for begun in (CRASH, 2 * CRASH):
+        for begun in (CRASH, 2 * CRASH, 3 * CRASH):
             assert any(low <= begun < low + count for low, count in samples)

@@ -32,7 +32,7 @@ from bccnd.pipeline import (
     delivery,
     digests,
     drops,
-    here,
+    in_memory,
     latency,
     links,
     liveness,
@@ -47,7 +47,7 @@ from bccnd.pipeline import (
     words,
 )
 from bccnd.pipeline.digests import Digests, Parts
-from bccnd.pipeline.here import WORDS, Here
+from bccnd.pipeline.in_memory import WORDS, InMemory
 from bccnd.pipeline.layout import MARGIN_NS, TABLES, VIA, Output
 from bccnd.pipeline.progress import Progress
 from bccnd.pipeline.source import inputs
@@ -143,7 +143,7 @@ def analyse(spark: SparkSession, output: Output, span: Span, progress: Progress)
 def _write(spark: SparkSession, table: Table, path: str, name: str) -> None:
     if isinstance(table, pa.Table):
         if (folder := storage.on_this_machine(spark, path)) is not None:
-            here.write(table, folder)
+            in_memory.write(table, folder)
             return
         table = spark.createDataFrame(table)
     typed(table, name).write.parquet(path)
@@ -187,7 +187,9 @@ def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[Table]:
 
     held = None if linked else _held(found.parts, span, seen_span, twice, stretches, slot_ns)
     if held is not None:
-        yield from _tables_here(held, during, covered, stretches, recorded, steps.seconds_of(span_ns), keep)
+        yield from _tables_in_memory(
+            held, during, covered, stretches, recorded, steps.seconds_of(span_ns), keep
+        )
         return
 
     relayed = relays.relays(days.marks, recorded, keep) if linked else None
@@ -233,8 +235,8 @@ def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[Table]:
     yield links.links(during.marks, sampled, places, keep) if linked else links.frame(covered, [])
 
 
-def _tables_here(
-    held: Here,
+def _tables_in_memory(
+    held: InMemory,
     during: Digests,
     covered: DataFrame,
     stretches: DataFrame,
@@ -295,7 +297,7 @@ def _held(
     twice: Sequence[str],
     stretches: DataFrame,
     slot_ns: int,
-) -> Here | None:
+) -> InMemory | None:
     """The numbers in memory, as far as they are on this machine and not too many."""
     if parts is None or parts.rows("words") > WORDS:
         return None
@@ -322,7 +324,7 @@ def _held(
         for name, table in found.items():
             added = getattr(more, name).select(*table.column_names).toArrow().cast(table.schema)
             found[name] = pa.concat_tables([table, added])
-    return Here(found["words"], found["sample"], stretches, slot_ns)
+    return InMemory(found["words"], found["sample"], stretches, slot_ns)
 
 
 def _of_days(rows: DataFrame, span: Span) -> DataFrame:

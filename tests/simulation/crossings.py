@@ -64,9 +64,9 @@ def _loses_nothing(scenario: Scenario) -> bool:
 
 @dataclass
 class Life:
-    """One life of an uplink. ``given``: what it was to export, and when; ``handed``: to the daemon, and when;
-    ``pushed``: in which link datagram, in which life of
-    the daemon; ``away``: hosts of which the carrier had brought something.
+    """One life of an uplink. ``given``: what it was to export, and when; ``handed``: what it handed to the daemon, and
+    when; ``pushed``: the link datagram that has a message of one life of the daemon; ``away``: hosts of which the
+    carrier had brought something.
     """
 
     ended: float = 0.0

@@ -14,10 +14,12 @@ Rules
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -30,6 +32,7 @@ from bccnd.pipeline import (
     delivery,
     digests,
     drops,
+    here,
     latency,
     links,
     liveness,
@@ -43,11 +46,15 @@ from bccnd.pipeline import (
     versions,
     words,
 )
-from bccnd.pipeline.digests import Digests
+from bccnd.pipeline.digests import Digests, Parts
+from bccnd.pipeline.here import WORDS, Here
 from bccnd.pipeline.layout import MARGIN_NS, TABLES, VIA, Output
 from bccnd.pipeline.progress import Progress
 from bccnd.pipeline.source import inputs
 from bccnd.pipeline.times import HOUR_NS, MINUTE_NS, SECOND_NS, date
+
+# Of Spark, or made in memory.
+Table: TypeAlias = DataFrame | pa.Table
 
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 SLOT_NS = 10 * SECOND_NS
@@ -127,7 +134,11 @@ def analyse(spark: SparkSession, output: Output, span: Span, progress: Progress)
         made = tables(found, span, keep)
         for number, name in enumerate(TABLES, 1):
             with progress.step(f"analyse {number}/{len(TABLES)}: {name}"):
-                typed(next(made), name).write.parquet(f"{version}/{name}")
+                table = next(made)
+                if isinstance(table, DataFrame):
+                    typed(table, name).write.parquet(f"{version}/{name}")
+                else:
+                    here.write(table, storage.on_this_machine(spark, f"{version}/{name}") or Path())
     finally:
         keep.release()
     versions.publish(spark, output, version, made_of)
@@ -153,7 +164,7 @@ def typed(table: DataFrame, name: str) -> DataFrame:
     return table.select(*(F.col(f"`{field.name}`").cast(field.dataType) for field in columns))
 
 
-def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[DataFrame]:
+def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[Table]:
     """The tables in the order of ``TABLES``."""
     span = span.of_minutes()
     seen_span = span.widened(MARGIN_NS)
@@ -168,6 +179,11 @@ def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[DataFrame]:
     # Slots of ten seconds would leave out too much at the ends of a short record.
     slot_ns = SHORT_SLOT_NS if span_ns < SHORT_NS else SLOT_NS
     yield covered
+
+    held = None if linked else _held(found.parts, span, seen_span, twice, stretches, slot_ns)
+    if held is not None:
+        yield from _tables_here(held, during, covered, stretches, recorded, steps.seconds_of(span_ns), keep)
+        return
 
     relayed = relays.relays(days.marks, recorded, keep) if linked else None
     if relayed:
@@ -204,7 +220,7 @@ def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[DataFrame]:
     bursts = keep(delivery.bursts(matched, sent, slot_ns).unionByName(delivery.guessed_bursts(guessed)))
     yield delivery.episodes(minutes, keep(delivery.outages(bursts)))
     yield delivery.delivery(minutes, bursts, latency.latency(delayed, fastest))
-    yield delivery.by_source(matched, guessed, slot_ns)
+    yield delivery.by_source(delivery.sums(matched, slot_ns), guessed)
     yield delivery.senders(matched, slot_ns)
     yield copies.copies(by_minute)
     yield steps.steps(matched, guessed, minutes, slot_ns, steps.seconds_of(span_ns))
@@ -216,6 +232,87 @@ def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[DataFrame]:
     yield drops.drops(during.marks)
     yield reordering.reordering(reordering.suspects(during.rows, during.marks, numbers), slot_ns)
     yield links.links(during.marks, sampled, places, keep) if linked else links.frame(covered, [])
+
+
+def _tables_here(
+    held: Here,
+    during: Digests,
+    covered: DataFrame,
+    stretches: DataFrame,
+    recorded: Sequence[str],
+    seconds: int | None,
+    keep: Keeping,
+) -> Iterator[Table]:
+    """The tables after the first, with what ``held`` finds in place of what Spark would; nothing is relayed."""
+    yield held.sources()
+    owned, offsets = keep(held.owned()), keep(held.offsets())
+    talk = keep(during.heard)
+    heard = keep(segments.heard(talk))
+    known = keep(segments.addresses(heard, owned))
+    connected = segments.frame(covered, segments.segments(segments.edges(heard, owned, known), recorded))
+    made = held.matched(delivery.pairs(owned, connected, stretches, offsets), seconds)
+    minutes, bursts, losses = held.frame(made.minutes), held.frame(made.bursts), made.losses
+    guessed = None
+    if (gaps := held.gaps()) is not None:
+        guessed = keep(delivery.by_gaps(gaps, held.sent(), owned, stretches, offsets))
+        bursts = bursts.unionByName(delivery.guessed_bursts(guessed))
+        losses = delivery.by_source(held.frame(losses), guessed)
+    minutes, bursts = keep(delivery.counted(minutes, guessed)), keep(bursts)
+    yield delivery.minutes(minutes)
+    yield delivery.episodes(minutes, keep(delivery.outages(bursts)))
+    yield delivery.delivery(minutes, bursts, held.latency())
+    yield losses
+    yield made.senders
+    yield made.copies
+    worst = keep(steps.worst_pairs(minutes))
+    drawn = [(row.sender, row.receiver) for row in worst.collect()] if seconds else []
+    yield steps.together(held.steps(drawn), guessed, worst, seconds)
+
+    best = keep(channels.witnesses(talk))
+    yield channels.channels(channels.sizes(best, during.sizes, during.rows), keep)
+    yield liveness.silences(keep(liveness.beats(during.beats)), stretches, keep)
+    yield rejected.rejected(during.rejected, known)
+    yield drops.drops(during.marks)
+    late = keep(held.late())
+    yield reordering.reordering(reordering.suspects(during.rows, during.marks, late), held.slot_ns)
+    yield links.frame(covered, [])
+
+
+def _held(
+    parts: Parts | None,
+    span: Span,
+    seen_span: Span,
+    twice: Sequence[str],
+    stretches: DataFrame,
+    slot_ns: int,
+) -> Here | None:
+    """The numbers in memory, as far as they are on this machine and not too many."""
+    if parts is None or parts.rows("words") > WORDS:
+        return None
+    host, capture, day = (pc.field(name) for name in ("host", "capture", "date"))
+    where = [~(capture & host.isin(twice))] if twice else []
+    if seen_span.since_ns is not None:
+        where.append(day >= date(seen_span.since_ns))
+    if seen_span.until_ns is not None:
+        where.append(day <= date(seen_span.until_ns))
+    found = {}
+    for name, (began, ended), limits in (
+        ("words", ("first_ns", "last_ns"), span),
+        ("sample", ("time_ns", "time_ns"), seen_span),
+    ):
+        limited = list(where)
+        if limits.since_ns is not None:
+            limited.append(pc.field(ended) >= limits.since_ns)
+        if limits.until_ns is not None:
+            limited.append(pc.field(began) < limits.until_ns)
+        found[name] = parts.table(name, *limited)
+    if parts.several or span != Span():
+        more = parts.rest.each(lambda _, frame: coverage.counted(_of_days(frame, seen_span), twice))
+        more = more.during(*span, MARGIN_NS)
+        for name, table in found.items():
+            added = getattr(more, name).select(*table.column_names).toArrow().cast(table.schema)
+            found[name] = pa.concat_tables([table, added])
+    return Here(found["words"], found["sample"], stretches, slot_ns)
 
 
 def _of_days(rows: DataFrame, span: Span) -> DataFrame:

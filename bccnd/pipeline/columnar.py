@@ -67,7 +67,7 @@ class Task(NamedTuple):
         name = f"{self.number:05}.parquet"
         with ExitStack() as stack:
             writers = {
-                kind: stack.enter_context(_Writer(Path(self.folder, kind, name), _schema(kind)))
+                kind: stack.enter_context(_Writer(Path(self.folder, kind, name), schema(kind)))
                 for kind in kinds
             }
             for file in self.files[self.number :: self.of]:
@@ -89,12 +89,12 @@ class Task(NamedTuple):
                         table = table.filter(pc.greater_equal(table["date"], self.since))
                     if kind == "sample":
                         table = table.filter(
-                            pa.array(_taken(table["src"], _numbers(table["word"], 0), apart))
+                            pa.array(in_sample(table["src"], _numbers(table["word"], 0), apart))
                         )
                     yield table
 
 
-def _schema(kind: str) -> pa.Schema:
+def schema(kind: str) -> pa.Schema:
     return pa.schema(
         [(name, _TYPES[of]) for name, of in (each.split() for each in DIGESTS[kind].split(", "))]
     )
@@ -372,7 +372,7 @@ def _rejected(rows: _Rows, _: int) -> dict[str, Any]:
 
 def _sample(rows: _Rows, apart: int) -> dict[str, Any]:
     at = np.flatnonzero(rows.numbered)
-    at = at[_taken(rows.strings("src", rows["src"][at]), rows["word"][at], apart)]
+    at = at[in_sample(rows.strings("src", rows["src"][at]), rows["word"][at], apart)]
     return {
         **rows.origin,
         **{name: rows.strings(name, rows[name][at]) for name in ("direction", "src")},
@@ -381,7 +381,7 @@ def _sample(rows: _Rows, apart: int) -> dict[str, Any]:
     }
 
 
-def _taken(src: Any, word: Array, apart: int) -> Array:
+def in_sample(src: Any, word: Array, apart: int) -> Array:
     """Which words are in the sample: the same as ``latency.sample`` takes."""
     if apart == 1 or not len(word):
         return np.ones(len(word), bool)

@@ -177,18 +177,23 @@ def by_minute(matched_words: DataFrame, slot_ns: int) -> DataFrame:
     )
 
 
-def by_source(matched_words: DataFrame, guessed: DataFrame, slot_ns: int) -> DataFrame:
-    """``matched`` and ``by_gaps`` -> table ``losses``."""
-    counted = matched_words.select(
+def sums(matched_words: DataFrame, slot_ns: int) -> DataFrame:
+    """``matched`` -> (sender, receiver, src, hour, sent, lost, repaired), of each word."""
+    return matched_words.select(
         *PAIR,
         "src",
         hour(f"slots[0].slot * {slot_ns}").alias("hour"),
         F.bit_count(F.expr(_ALL_SENT)).alias("sent"),
         F.bit_count(F.expr(f"{_ALL_SENT} & ~bits")).alias("lost"),
         F.bit_count(F.expr(f"{_ALL_SENT} & repaired_bits")).alias("repaired"),
-    ).union(guessed.select(*PAIR, "src", F.date_trunc("hour", "minute"), "sent", "lost", "repaired"))
-    sums = (F.sum(name).alias(name) for name in ("sent", "lost", "repaired"))
-    return counted.groupBy(*PAIR, "src", "hour").agg(*sums)
+    )
+
+
+def by_source(recorded: DataFrame, guessed: DataFrame) -> DataFrame:
+    """``sums`` and ``by_gaps`` -> table ``losses``."""
+    counts = ("sent", "lost", "repaired")
+    counted = recorded.union(guessed.select(*PAIR, "src", F.date_trunc("hour", "minute"), *counts))
+    return counted.groupBy(*PAIR, "src", "hour").agg(*(F.sum(name).alias(name) for name in counts))
 
 
 def senders(matched_words: DataFrame, slot_ns: int) -> DataFrame:
@@ -365,15 +370,16 @@ def _guessed_ns(bit: str) -> Column:
     )
 
 
-def counted(recorded: DataFrame, guessed: DataFrame) -> DataFrame:
+def counted(recorded: DataFrame, guessed: DataFrame | None) -> DataFrame:
     """``by_minute`` and ``by_gaps`` -> (sender, receiver, minute, basis, sent, lost, late, repaired).
 
-    The basis is ``both`` where a sender's record has a hole, or where its host runs programs that send without its
-    daemon.
+    Without ``by_gaps`` there is nothing to add up. The basis is ``both`` where a sender's record has a hole, or where
+    its host runs programs that send without its daemon.
     """
-    rows = recorded.select(*PAIR, "minute", F.lit("record").alias("basis"), *_COUNTS).union(
-        guessed.select(*PAIR, "minute", F.lit("gaps"), *_COUNTS)
-    )
+    rows = recorded.select(*PAIR, "minute", F.lit("record").alias("basis"), *_COUNTS)
+    if guessed is None:
+        return rows
+    rows = rows.union(guessed.select(*PAIR, "minute", F.lit("gaps"), *_COUNTS))
     sums = [F.sum(name).alias(name) for name in _COUNTS]
     return rows.groupBy(*PAIR, "minute").agg(_one_basis(), *sums)
 

@@ -24,10 +24,15 @@ Rules
 - Another FORM of digests makes all of them anew.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -55,9 +60,11 @@ class Digests(NamedTuple):
     beats: DataFrame  # liveness
     rejected: DataFrame
     sample: DataFrame  # latency
+    parts: "Parts | None" = None
 
     def each(self, change: Callable[[str, DataFrame], DataFrame]) -> "Digests":
-        return Digests(*(change(name, frame) for name, frame in zip(self._fields, self, strict=True)))
+        made = (change(name, getattr(self, name)) for name in ("rows", *KINDS))
+        return Digests._make([*made, self.parts])
 
     def during(self, since_ns: int | None, until_ns: int | None, margin_ns: int) -> "Digests":
         """What belongs to that time, of whole minutes, or to so much time before and after it, which rows tell."""
@@ -78,6 +85,39 @@ class Digests(NamedTuple):
             return frame.unionByName(KINDS[name](self.rows.where(edges))) if limited else frame
 
         return self.each(cut)
+
+
+class Parts(NamedTuple):
+    """Where digests lie on this machine, and the digests of the rows that are in none of them: ``several`` if there
+    are such rows.
+    """
+
+    folders: Sequence[Path]
+    since: str  # the first date that counts, or nothing
+    rest: Digests
+    several: bool
+
+    def rows(self, name: str) -> int:
+        return sum(pq.ParquetFile(file).metadata.num_rows for file in self._files(name))
+
+    def table(self, name: str, *conditions: pc.Expression) -> pa.Table:
+        """The digests in these folders, as far as they meet the conditions."""
+        schema, where = columnar.schema(name), list(conditions)
+        if self.since:
+            where.append(pc.field("date") >= self.since)
+        if not (files := [str(file) for file in self._files(name)]):
+            return schema.empty_table()
+        return pq.read_table(
+            files,
+            schema=schema,
+            filters=reduce(and_, where) if where else None,
+            partitioning=None,
+            page_checksum_verification=True,
+            use_threads=False,
+        )
+
+    def _files(self, name: str) -> list[Path]:
+        return [file for folder in self.folders for file in sorted((folder / name).glob("*.parquet"))]
 
 
 # When what a row stands for began and ended.
@@ -110,7 +150,11 @@ KINDS: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 def of(traffic: DataFrame) -> Digests:
     """The digests of rows that are there, which nothing keeps."""
-    return Digests(_marked(traffic), **_made(traffic))
+    return _digests(traffic, _made(traffic))
+
+
+def _digests(traffic: DataFrame, made: Mapping[str, DataFrame], parts: Parts | None = None) -> Digests:
+    return Digests._make([_marked(traffic), *(made[name] for name in KINDS), parts])
 
 
 def kept(spark: SparkSession, output: Output) -> Digests:
@@ -135,7 +179,24 @@ def kept(spark: SparkSession, output: Output) -> Digests:
             for each in taken:
                 storage.delete(spark, each.path)
     rows = storage.traffic(spark, output, new) if new else None
-    return Digests(_marked(every), **_together(spark, output, done, rows))
+    parts = _parts(spark, output, done, every, rows)
+    return _digests(every, _together(spark, output, done, rows), parts)
+
+
+def _parts(
+    spark: SparkSession, output: Output, done: Sequence[Batch], every: DataFrame, rows: DataFrame | None
+) -> Parts | None:
+    local = str(spark.sparkContext.master).startswith("local")
+    if not local or storage.on_this_machine(spark, output.root) is None:
+        return None
+    folders = [storage.on_this_machine(spark, each.path) for each in done]
+    made = _made(every.where("false") if rows is None else rows)
+    return Parts(
+        [folder for folder in folders if folder is not None],
+        storage.kept_since(spark, output),
+        _digests(every, made),
+        rows is not None,
+    )
 
 
 def selected(batches: Sequence[Batch], digests: Iterable[Batch]) -> tuple[list[Batch], list[Batch]]:

@@ -33,19 +33,32 @@ def steps(
         return all_minutes.where("false").select(
             *PAIR, F.col("minute").alias("from"), F.lit(0).alias("seconds"), "sent", "lost"
         )
-    worst = F.broadcast(worst_pairs(all_minutes).withColumn("drawn", F.lit(True)))
-    names = [F.when(F.col("drawn"), F.col(name)).otherwise("").alias(name) for name in PAIR]
     recorded = matched_words.select(*PAIR, "bits", F.explode("slots").alias("at")).select(
         *PAIR,
         F.expr(f"at.slot * {slot_ns} div {seconds * SECOND_NS}").alias("step"),
         F.expr("bit_count(at.bits)").alias("sent"),
         F.expr("bit_count(at.bits & ~bits)").alias("lost"),
     )
-    gaps = guessed.select(
-        *PAIR, F.expr(f"span.from_ns div {seconds * SECOND_NS}").alias("step"), "sent", "lost"
-    )
+    return together(recorded, guessed, worst_pairs(all_minutes), seconds)
+
+
+def together(
+    recorded: DataFrame, guessed: DataFrame | None, worst: DataFrame, seconds: int | None
+) -> DataFrame:
+    """(sender, receiver, step, sent, lost) of those with a record, ``by_gaps`` and ``worst_pairs`` -> table
+    ``steps``.
+    """
+    if seconds is None:
+        return recorded.where("false").select(
+            *PAIR, F.timestamp_seconds("step").alias("from"), F.lit(0).alias("seconds"), "sent", "lost"
+        )
+    drawn = F.broadcast(worst.withColumn("drawn", F.lit(True)))
+    names = [F.when(F.col("drawn"), F.col(name)).otherwise("").alias(name) for name in PAIR]
+    if guessed is not None:
+        step = F.expr(f"span.from_ns div {seconds * SECOND_NS}").alias("step")
+        recorded = recorded.union(guessed.select(*PAIR, step, "sent", "lost"))
     sums = [F.sum(name).alias(name) for name in ("sent", "lost")]
-    own = recorded.union(gaps).join(worst, list(PAIR), "left").groupBy(*names, "step").agg(*sums)
+    own = recorded.join(drawn, list(PAIR), "left").groupBy(*names, "step").agg(*sums)
     # Those of the worst count twice: on their own, and among all.
     nobody = "named_struct('sender', '', 'receiver', '')"
     every = F.expr(f"IF(sender = '', array({nobody}), array({nobody}, struct(sender, receiver)))")

@@ -38,8 +38,8 @@ SANITY = 1000
 JUMP = 2**20
 SEEN_NS = MINUTE_NS
 SENT_NS = SECOND_NS
-_SANITY_WORDS = -(-SANITY // 64)
-_JUMP_WORDS = JUMP // 64
+SANITY_WORDS = -(-SANITY // 64)
+JUMP_WORDS = JUMP // 64
 BITS = ("bits", "late_bits", "repaired_bits")
 
 
@@ -120,8 +120,8 @@ def with_epochs(words: DataFrame) -> DataFrame:
     source = Window.partitionBy("host", "direction", "src").orderBy("first_ns", "word")
     step = F.col("word") - F.lag("word").over(source)
     falls, leaps = (
-        F.coalesce(step < -_SANITY_WORDS, F.lit(False)),
-        F.coalesce(step > _JUMP_WORDS, F.lit(False)),
+        F.coalesce(step < -SANITY_WORDS, F.lit(False)),
+        F.coalesce(step > JUMP_WORDS, F.lit(False)),
     )
     return (
         words.withColumn("restart", falls)

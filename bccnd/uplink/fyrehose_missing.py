@@ -469,6 +469,11 @@ class Missing:
     def _bound(self) -> None:
         over = len(self._parts) - PARTS_LIMIT
         for part in self._parts[: max(0, over)]:
-            if part.state != GONE:
-                self._give_up(part)
+            if part.state == GONE:
+                continue
+            survey = part.survey
+            self._give_up(part)
+            if survey is not None and part.index >= 0 and survey.came[part.index] is None:
+                survey.came[part.index] = False
+                self._conclude(survey)
         self._trim()

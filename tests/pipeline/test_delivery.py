@@ -144,7 +144,11 @@ def test_what_was_repaired_was_lost_on_the_way(spark: SparkSession) -> None:
     guessed = made.guessed.groupBy("sender").sum("sent", "lost", "repaired").collect()
     # Before 0 and after 180 nothing of d was lost that came.
     assert [tuple(row) for row in guessed] == [("d", 200, 1, 9)]
-    by_source = delivery.by_source(made.matched, made.guessed, SLOT_NS).where("receiver = 'b'").collect()
+    by_source = (
+        delivery.by_source(delivery.sums(made.matched, SLOT_NS), made.guessed)
+        .where("receiver = 'b'")
+        .collect()
+    )
     assert {(row.src, row.sent, row.lost, row.repaired) for row in by_source} == {
         ("a/p/1", 200, 1, 19), ("d/p/1", 200, 1, 9),
     }  # fmt: skip
@@ -265,7 +269,7 @@ def test_same_numbers_missing_everywhere_are_told_from_others(spark: SparkSessio
         for row in delivery.senders(made.matched, SLOT_NS).collect()
     }
     assert found == {"a": (20, 20, 40, 40), "b": (40, 0, 40, 0)}
-    by_source = delivery.by_source(made.matched, made.guessed, SLOT_NS).collect()
+    by_source = delivery.by_source(delivery.sums(made.matched, SLOT_NS), made.guessed).collect()
     assert {(row.src, row.receiver, row.sent, row.lost) for row in by_source if row.receiver == "c"} == {
         ("a/p/1", "c", 400, 10), ("b/p/1", "c", 400, 20),
     }  # fmt: skip

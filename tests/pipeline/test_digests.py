@@ -4,6 +4,7 @@ import io
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -159,10 +160,11 @@ def test_digests_of_parts_are_those_of_the_whole(spark: SparkSession) -> None:
     expected = used(spark, digests.of(every), every)
     for parts in ([ROWS[0::2], ROWS[1::2]], [ROWS[:40], ROWS[40:330], ROWS[330:]]):
         several = [digests.of(traffic(spark, part)) for part in parts]
-        together = several[0]
-        for more in several[1:]:
-            together = Digests(*(one.unionByName(other) for one, other in zip(together, more, strict=True)))
-        assert used(spark, together, every) == expected
+        assert used(spark, reduce(together, several), every) == expected
+
+
+def together(one: Digests, other: Digests) -> Digests:
+    return one.each(lambda name, frame: frame.unionByName(getattr(other, name)))
 
 
 def batches(*names: str) -> list[Batch]:

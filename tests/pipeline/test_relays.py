@@ -3,7 +3,7 @@
 from pyspark.sql import SparkSession
 
 from bccnd.pipeline import relays
-from tests.pipeline.rows import mark, traffic
+from tests.pipeline.rows import frame, mark, traffic
 
 
 def test_hosts_that_relay_the_same_are_of_one_segment() -> None:
@@ -22,4 +22,6 @@ def test_what_was_left_out_is_bits_of_words(spark: SparkSession) -> None:
     made = relays.relays(marks, ["b"], lambda frame: frame)
     assert [tuple(row) for row in made.via.collect()] == [("b", "a/p/1", "a/p/1 via r", True)]
     known = {row.word: row.known % 2**64 for row in made.left_out.collect()}
+    beats = frame(spark, [("b", "a/p/1"), ("c", "a/p/1"), ("b", "x/p/1")], "host string, src string")
+    assert {tuple(row) for row in made.beats(beats).collect()} == {("c", "a/p/1"), ("b", "x/p/1")}
     assert known == {0: 0b11 << 62 | 0b110, 1: 2**64 - 1, 2: 0b11, 2**58 - 1: 1 << 63}

@@ -448,41 +448,6 @@ def test_what_a_dead_bridge_sent_the_other_sends_again():
     assert row(segment[b"here"])["lost"] == 0
 
 
-def test_a_bridge_that_is_far_behind_restarts_nothing():
-    """A number of a clock that has gone back is a message of before, whether a key is required or not."""
-    bus = Bus(dedup_replays="auto")
-    bridge = bridge_of(bus)
-    bring(bridge, numbered(100_000))
-    assert bring(bridge, numbered(1)) == [b"CMSG error\0bad-datagram packet: replayed"]
-    assert row(bus)["restarts"] == 0
-
-
-@pytest.mark.parametrize("integrity", [PLAIN, KEYED])
-@pytest.mark.parametrize("step", [1, 40])
-@pytest.mark.parametrize("forged", [5003, JUMP + 5, 10**15])
-def test_one_forged_number_silences_no_relayed_source(forged: int, step: int, integrity: Integrity):
-    """A key of this segment says nothing about what was forged on another."""
-    lost: list[bytes] = []
-
-    def loses(host: bytes, one: bytes, times: int) -> bool:
-        is_lost = host == b"here" and one.endswith(b"|%d" % (300 * step)) and not times
-        lost.extend([one] if is_lost else [])
-        return is_lost
-
-    segment, bridge, reader = world(integrity=integrity, loses=loses)
-    numbers = list(range(0, 400 * step, step))
-    at = [120, 121, 250]
-    for index, number in enumerate(numbers):
-        bring(bridge, numbered(number))
-        if index in at:
-            bring(bridge, numbered(number + forged + index))
-        segment.wait(0.001)
-    segment.wait(0.5)
-    assert [each for each in got(reader) if each in numbers] == numbers
-    assert len(lost) == 1
-    assert row(segment[b"here"])["duplicates"] == 0
-
-
 def test_what_a_restarted_source_sends_is_kept():
     """Of a source that counts from 1: its numbers may fall by less than those of a clock could."""
     bus = Bus(KEYED, repair_on=True)

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -251,6 +252,19 @@ def test_parts_have_an_end() -> None:
     assert made.behind <= PARTS_LIMIT
     assert made.lost >= PARTS_LIMIT - 1
     assert made.complete > 2 * PARTS_LIMIT - 2
+
+
+def test_a_survey_ends_although_its_parts_had_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bccnd.uplink.fyrehose_missing.PARTS_LIMIT", 64)
+    made = missing(tries=3)
+    made.take(1 << 20, 100.0)
+    lowest = made._parts[0]
+    while made._parts[0] is lowest or made._parts[0].index != 0:
+        made.take(made.next + 1, 100.0)  # until the first sample is the lowest
+    made.take(made.next + 1, 100.0)
+    asker = Asker(made)
+    asker.run(60.0)
+    assert (made.complete, made.behind) == (made.next, 0)
 
 
 def test_the_own_archive_comes_first() -> None:

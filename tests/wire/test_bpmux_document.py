@@ -137,7 +137,7 @@ LIMITS = Limits()
         ("Limits", f"requests of the peer at a time | {LIMITS.requests} |"),
         ("Limits", f"one payload | {LIMITS.payload} bytes"),
         ("Limits", f"payloads that are not whole, together | {LIMITS.unfinished} bytes"),
-        ("Limits", f"payloads that are not whole | {6 * LIMITS.channels + 4 * LIMITS.requests} |"),
+        ("Limits", f"payloads that are not whole | {LIMITS.payloads} |"),
         ("Limits", f"not acknowledged | {LIMITS.refused} |"),
         ("Limits", f"does not read | {LIMITS.replies} bytes"),
         ("Limits", f"`{incoming.TOO_MANY.decode()}`"),

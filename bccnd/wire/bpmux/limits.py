@@ -35,3 +35,9 @@ class Limits:
     refused: int = 64
     # Bytes of acknowledgements, grants and heartbeats that wait to be sent. A peer that causes more does not read.
     replies: int = 1024 * 1024
+
+    @property
+    def payloads(self) -> int:
+        """That have begun and not ended, at a time: all that may be said at once about everything there can be."""
+        # A message, a Close and a Cancel of channels of each side; an opening or response and its end of requests.
+        return 6 * (self.channels + self.refused) + 4 * (self.requests + self.refused)

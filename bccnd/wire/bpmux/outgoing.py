@@ -122,6 +122,8 @@ class Outgoing:
             lane, _ = self._ready.popitem(last=False)
             lane.place = None
             self._turn(lane, out)
+        out += self._replies  # credit that waited for an opening
+        self._replies.clear()
         return bytes(out)
 
     def _turn(self, lane: Lane, out: bytearray) -> None:

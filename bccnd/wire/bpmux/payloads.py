@@ -73,8 +73,7 @@ class Unfinished:
         return None
 
     def begin(self, kind: int, ident: int, total: int) -> Payload:
-        # A message, a Close and a Cancel of each channel; a Res or Req and a Cancel or Close of each request.
-        if len(self._payloads) >= 6 * self._limits.channels + 4 * self._limits.requests:
+        if len(self._payloads) >= self._limits.payloads:
             raise BpmuxError("limit", f"{len(self._payloads)} payloads have begun and not ended")
         payload = self._payloads[kind, ident] = Payload(kind, ident, total)
         payload.is_kept = total <= self._limits.payload or kind in ENDINGS

@@ -12,7 +12,7 @@ from typing import Any
 
 from bccnd.wire.bpmux.chunks import parse
 from bccnd.wire.bpmux.endpoint import Endpoint
-from bccnd.wire.bpmux.events import Closed, Ended, Message, Opened, Requested, Responded
+from bccnd.wire.bpmux.events import Closed, Ended, Message, Opened, Refused, Requested, Responded
 from bccnd.wire.bpmux.limits import Limits
 
 A, B = 0, 1
@@ -41,8 +41,8 @@ def revived(key: bytes) -> World:
     return pickle.loads(key)  # type: ignore[no-any-return] # noqa: S301 - our own bytes
 
 
-def world(limits: Limits, todo: tuple[tuple[str, ...], tuple[str, ...]]) -> World:
-    made = World([Endpoint(0.0, limits), Endpoint(0.0, limits)], list(todo))
+def world(limits: tuple[Limits, Limits], todo: tuple[tuple[str, ...], tuple[str, ...]]) -> World:
+    made = World([Endpoint(0.0, each) for each in limits], list(todo))
     made.flush()
     for side in (A, B):  # the credit that each gives the other at the beginning
         for chunk in made.wires[side]:
@@ -107,6 +107,8 @@ def note(here: World, side: int, event: Any) -> None:
         seen.append((len(handles), name))
         return
     subject = event.channel if isinstance(event, Message) else getattr(event, "request", None) or event.entity
+    if isinstance(event, Refused) and not any(each is subject for each in handles):
+        handles.append(subject)
     (which,) = [at for at, each in enumerate(handles, 1) if each is subject]
     assert (which, name) not in seen or isinstance(event, Message), f"{name} twice"
     assert (which, "Ended") not in seen, f"{name} after the end"

@@ -80,6 +80,16 @@ def test_what_answers_is_kept() -> None:
     assert joined.there.chatter >= 3 * (4 * MISSED_LIMIT - 1)
 
 
+def test_a_channel_of_the_peer_is_asked_for_as_well() -> None:
+    joined = Joined()
+    joined.opened("stream")  # so that ids of one side do not fit those of the other
+    _, theirs = joined.opened("sink")
+    joined.there.watch(theirs, 1.0, 0.0)
+    for at in range(1, 2 * MISSED_LIMIT):
+        assert joined.there.expire(float(at)) == []
+        assert joined.settle() == ([], [])
+
+
 def test_a_message_costs_few_steps() -> None:
     """Lines of Python, which are the same on any machine."""
     joined = Joined()

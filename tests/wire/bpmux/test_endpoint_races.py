@@ -138,6 +138,23 @@ def test_every_interleaving_ends_well(script: str, limits: Limits) -> None:
         assert here.todo == [(), ()]
         nothing_is_left(here)
 
-    states, ends = explore(world(limits, (first, second)), ACTIONS, ending)
+    states, ends = explore(world((limits, limits), (first, second)), ACTIONS, ending)
     assert states >= least[limits is MISERY]
+    assert ends > 1
+
+
+@pytest.mark.parametrize("reserve", [20, 64 * 1024])  # a reason of 28 bytes goes in two
+@pytest.mark.parametrize(
+    "script",
+    [
+        ("duplex", "send", "close", "duplex again"),
+        ("sink", "ask"),
+        ("ask", "cancel request", "ask again"),
+    ],
+    ids=" ".join,
+)
+def test_every_interleaving_of_a_refusal_ends_well(script: tuple[str, ...], reserve: int) -> None:
+    """One side takes nothing: whatever the other opens or asks is refused, while it may end it itself."""
+    limits = Limits(reserve=reserve), Limits(reserve=reserve, channels=0, requests=0)
+    _, ends = explore(world(limits, (script, ())), ACTIONS, nothing_is_left)
     assert ends > 1

@@ -9,7 +9,7 @@ from bccnd.wire.bpmux import chunks
 from bccnd.wire.bpmux.limits import Limits
 from bccnd.wire.bpmux.payloads import ENDINGS, Unfinished
 
-LIMITS = Limits(channels=1, requests=1, payload=10, unfinished=15)
+LIMITS = Limits(channels=1, requests=1, payload=10, unfinished=15, refused=0)
 
 
 def test_a_payload_is_whole_once_its_last_byte_is_there() -> None:

@@ -1,0 +1,74 @@
+"""``bccnd/pipeline/here.py``: the tables are those that Spark makes of the same rows."""
+
+import random
+from collections import Counter
+from itertools import islice
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bccnd.pipeline import digests
+from bccnd.pipeline.analyse import Keeping, Span, Table, tables, typed
+from bccnd.pipeline.digests import Parts
+from bccnd.pipeline.layout import TABLES
+from tests.pipeline.rows import datagram, mark, recording, sent, traffic
+
+# Those that are made of words: up to ``steps``.
+MADE = [*TABLES][:10]
+# Of these nothing goes through Spark, as long as there is nothing to guess.
+OF_ARROW = {"sources", "senders", "copies"}
+RANDOM = random.Random(5)
+
+
+def heard(src: str, seq: int, second: float, *receivers: str) -> list[tuple[Any, ...]]:
+    """A message as each of these has it: lost, late, twice, repaired, or as it should be."""
+    rows = []
+    for receiver in receivers:
+        verdicts = RANDOM.choices(
+            [[], ["ok"], ["late"], ["ok", "duplicate"], ["repaired"], ["repaired", "duplicate"]],
+            [10, 70, 3, 5, 7, 2],
+        )[0]
+        rows += [
+            datagram(receiver, second + 0.001 + 0.01 * place, src, seq, verdict=verdict)
+            for place, verdict in enumerate(verdicts)
+        ]
+    return rows
+
+
+ROWS = [
+    *recording("a", 0, 70), *recording("a", 72, 200), *recording("b", 0, 200), *recording("c", 3, 200),
+    *recording("y", 0, 200), *recording("z", 0, 200),
+    mark("c", 50, "unrecorded", 9),
+    *(row for seq in range(600) for row in (
+        *([] if 250 <= seq < 260 else [sent("a", 10 + seq / 4, "a/p/1", seq)]),
+        *heard("a/p/1", seq, 10 + seq / 4, "b", "c"))),
+    # Numbers beyond a bigint; a source that starts anew, with the same numbers; and one that leaps.
+    *(row for seq in range(200) for row in (
+        sent("b", 10 + seq, "b/p/1", 2**63 + seq % 130), *heard("b/p/1", 2**63 + seq % 130, 10 + seq, "a", "c"))),
+    *(row for seq in range(100) for row in (
+        sent("b", 10 + seq, "b/q/1", seq + (seq > 50) * 2**30),
+        *heard("b/q/1", seq + (seq > 50) * 2**30, 10 + seq, "a"))),
+    # Without a record: what these heard tells.
+    *(row for seq in range(300) for row in heard("x/p/1", seq, 20 + seq / 2, "a", "b", "c")),
+    # On another segment, where all is lost for a while.
+    *(row for seq in range(300) for row in (
+        sent("y", 10 + seq / 2, "y/p/1", seq), *heard("y/p/1", seq, 10 + seq / 2, *(["z"] if seq < 100 else [])))),
+]  # fmt: skip
+
+
+def counted(name: str, table: Table) -> "Counter[Any]":
+    if isinstance(table, DataFrame):
+        table = typed(table, name).toArrow()
+    return Counter(str(row) for row in table.to_pylist())
+
+
+def test_tables_made_in_memory_are_those_of_spark(spark: SparkSession) -> None:
+    found, keep = digests.of(traffic(spark, ROWS)), Keeping(spark)
+    there = found._replace(parts=Parts([], "", found, several=True))
+    expected = tables(found, Span(), keep)
+    made = tables(there, Span(), keep)
+    for name, table, other in islice(zip(TABLES, made, expected, strict=True), len(MADE)):
+        rows = counted(name, table)
+        assert rows == counted(name, other), name
+        assert rows, name
+        assert isinstance(table, DataFrame) == (name not in OF_ARROW), name

@@ -1,0 +1,48 @@
+"""``bccnd/pipeline/matching.py``: epochs, owners and gaps of literal words; test_here compares with Spark."""
+
+import numpy as np
+import pyarrow as pa
+
+from bccnd.pipeline import columnar, matching
+
+NAMES = columnar.schema("words").names
+EVER = {0: (np.array([0]), np.array([10**18])), 1: (np.array([0]), np.array([10**18]))}
+
+
+def words(*rows: tuple[str, str, str, int, int, int]) -> matching.Words:
+    """Of (host, direction, src, word, bits, second)."""
+    full = [
+        (host, direction, src, word, second, False, "2026-01-31", bits, 0, 0, bits.bit_count(), 0,
+         second * 10**9, second * 10**9)
+        for host, direction, src, word, bits, second in rows
+    ]  # fmt: skip
+    columns = dict(zip(NAMES, map(list, zip(*full, strict=True)), strict=True))
+    return matching.Words(pa.table(columns).cast(columnar.schema("words")), 10**9)
+
+
+def test_source_belongs_to_the_host_that_sent_most_of_it() -> None:
+    found = words(
+        ("b", "out", "a/p/1", 0, 1, 5), ("a", "out", "a/p/1", 0, 6, 5), ("b", "in", "x/p/1", 0, 1, 5)
+    )
+    owner, recorded = found.owners()
+    assert [found.hosts.all[host] for host in owner] == ["a", "x"]
+    assert recorded.tolist() == [True, False]
+
+
+def test_a_gap_ends_with_the_epoch_of_its_source() -> None:
+    found = words(
+        ("b", "in", "a/p/1", 0, 0b1011, 5), ("b", "in", "a/p/1", 2, 0b100, 6), ("b", "in", "a/p/1", 900, 1, 7),
+        ("b", "in", "a/p/1", 1, 1, 8),
+    )  # fmt: skip
+    gaps = matching.gaps(found.of(sent=False), EVER)
+    # Numbers 4 to 129; then those up to the word 900; and a restart, before which nothing is missing.
+    assert gaps["word"].tolist() == [0, 2, 900, 1]
+    assert gaps["before"].tolist() == [0, 126, 64 * 900 - 131, 0]
+    assert gaps["inside"].tolist() == [0b100, 0, 0, 0]
+
+
+def test_what_comes_while_nothing_is_recorded_is_no_gap() -> None:
+    found = words(("b", "in", "a/p/1", 0, 0b101, 5), ("b", "in", "a/p/1", 2, 1, 9))
+    gaps = matching.gaps(found.of(sent=False), {1: (np.array([0, 7 * 10**9]), np.array([6 * 10**9, 10**18]))})
+    assert gaps["before"].tolist() == [0, 0]
+    assert gaps["inside"].tolist() == [0b10, 0]

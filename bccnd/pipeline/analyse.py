@@ -134,14 +134,19 @@ def analyse(spark: SparkSession, output: Output, span: Span, progress: Progress)
         made = tables(found, span, keep)
         for number, name in enumerate(TABLES, 1):
             with progress.step(f"analyse {number}/{len(TABLES)}: {name}"):
-                table = next(made)
-                if isinstance(table, DataFrame):
-                    typed(table, name).write.parquet(f"{version}/{name}")
-                else:
-                    here.write(table, storage.on_this_machine(spark, f"{version}/{name}") or Path())
+                _write(spark, next(made), f"{version}/{name}", name)
     finally:
         keep.release()
     versions.publish(spark, output, version, made_of)
+
+
+def _write(spark: SparkSession, table: Table, path: str, name: str) -> None:
+    if isinstance(table, pa.Table):
+        if (folder := storage.on_this_machine(spark, path)) is not None:
+            here.write(table, folder)
+            return
+        table = spark.createDataFrame(table)
+    typed(table, name).write.parquet(path)
 
 
 def _made_of(spark: SparkSession, output: Output, span: Span) -> str:
@@ -224,13 +229,7 @@ def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[Table]:
     yield delivery.senders(matched, slot_ns)
     yield copies.copies(by_minute)
     yield steps.steps(matched, guessed, minutes, slot_ns, steps.seconds_of(span_ns))
-
-    best = keep(channels.witnesses(talk))
-    yield channels.channels(channels.sizes(best, during.sizes, during.rows), keep)
-    yield liveness.silences(keep(liveness.beats(during.beats)), stretches, keep)
-    yield rejected.rejected(during.rejected, known)
-    yield drops.drops(during.marks)
-    yield reordering.reordering(reordering.suspects(during.rows, during.marks, numbers), slot_ns)
+    yield from _tables_of_rows(during, talk, known, stretches, numbers, slot_ns, keep)
     yield links.links(during.marks, sampled, places, keep) if linked else links.frame(covered, [])
 
 
@@ -267,15 +266,26 @@ def _tables_here(
     worst = keep(steps.worst_pairs(minutes))
     drawn = [(row.sender, row.receiver) for row in worst.collect()] if seconds else []
     yield steps.together(held.steps(drawn), guessed, worst, seconds)
+    yield from _tables_of_rows(during, talk, known, stretches, keep(held.late()), held.slot_ns, keep)
+    yield links.frame(covered, [])
 
+
+def _tables_of_rows(
+    during: Digests,
+    talk: DataFrame,
+    known: DataFrame,
+    stretches: DataFrame,
+    numbers: DataFrame,
+    slot_ns: int,
+    keep: Keeping,
+) -> Iterator[DataFrame]:
+    """The tables from ``channels`` to ``reordering``. ``numbers``: of ``words.of``, what ``suspects`` asks for."""
     best = keep(channels.witnesses(talk))
     yield channels.channels(channels.sizes(best, during.sizes, during.rows), keep)
     yield liveness.silences(keep(liveness.beats(during.beats)), stretches, keep)
     yield rejected.rejected(during.rejected, known)
     yield drops.drops(during.marks)
-    late = keep(held.late())
-    yield reordering.reordering(reordering.suspects(during.rows, during.marks, late), held.slot_ns)
-    yield links.frame(covered, [])
+    yield reordering.reordering(reordering.suspects(during.rows, during.marks, numbers), slot_ns)
 
 
 def _held(

@@ -288,7 +288,7 @@ class Uplink:
         heard, find = self._heard.add, self._import.find
         for link, (identity, src, number, channel, datagram) in out:
             host = src.partition(b"/")[0]
-            if self._homes.here(host) and not self.options.local_names:
+            if self._homes.is_here(host) and not self.options.local_names:
                 self._refuse(link.segment, src, number)
                 continue
             heard(identity)

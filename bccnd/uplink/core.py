@@ -241,6 +241,7 @@ class Uplink:
         if not self._journal.position:  # a restart is to begin here, whatever comes next
             self._journal.note(position, {})
             self._commit_soon(now)
+        links = len(self.inbound.links)
         if segment_of(header.src) == self.options.name:
             self._hear_sibling(header, now)
         elif isinstance(header, Status):
@@ -251,6 +252,8 @@ class Uplink:
             self.inbound.came(position, datagram, header, now)
         elif position >= self.inbound.complete:
             self._too_much_at = min(position, self._too_much_at or position)
+        if len(self.inbound.links) > links:  # a restart is to know where it begins
+            self._commit_soon(now)
         if self.inbound.out:
             self._import_all(now)
 

@@ -499,7 +499,7 @@ def test_an_echo_of_an_older_life_is_no_restart(lives: tuple[int, ...], integrit
     assert got(reader) == [3]
 
 
-def test_an_echo_is_known_after_a_replacement_but_not_from_elsewhere():
+def test_a_successor_knows_an_echo_but_none_from_elsewhere():
     bus = Bus()
     bring(bridge_of(bus), [datagram(SRC, number, b"a", b"") for number in (5000, 1)])
     known = bus.relay.state.sources

@@ -47,7 +47,7 @@ from bccnd.pipeline import (
     words,
 )
 from bccnd.pipeline.digests import Digests, Parts
-from bccnd.pipeline.in_memory import WORDS, InMemory
+from bccnd.pipeline.in_memory import SAMPLED, WORDS, InMemory
 from bccnd.pipeline.layout import MARGIN_NS, TABLES, VIA, Output
 from bccnd.pipeline.progress import Progress
 from bccnd.pipeline.source import inputs
@@ -299,7 +299,7 @@ def _held(
     slot_ns: int,
 ) -> InMemory | None:
     """The numbers in memory, as far as they are on this machine and not too many."""
-    if parts is None or parts.rows("words") > WORDS:
+    if parts is None or parts.rows("words") > WORDS or parts.rows("sample") > SAMPLED:
         return None
     host, capture, day = (pc.field(name) for name in ("host", "capture", "date"))
     where = [~(capture & host.isin(twice))] if twice else []

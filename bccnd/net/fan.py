@@ -118,6 +118,15 @@ class FanTable:
                 return went
         return self._send_singly(fd, column, runs[run] + at, count - at)
 
+    def alike(self, first: int) -> int:
+        """How many datagrams from index ``first`` on are of one run and to one address: what is wrong with the
+        address is wrong with all of them.
+        """
+        runs = self._runs
+        run = bisect_right(runs, first // self.width) - 1
+        count = runs[run + 1] - runs[run]
+        return count - (first - runs[run] * self.width) % count
+
     def _send_runs(self, fd: int, run: int, column: int) -> int:
         """What one call takes, from this column of a run on: how many headers, or minus the errno of the first."""
         window, row = divmod(run, self._rows)

@@ -91,8 +91,8 @@ wanted="compat $(cat pyproject.toml clients/python/pyproject.toml bccnd/wire/nat
 if [ "$(cat .venv/installed-for-tests 2>/dev/null)" != "$wanted" ]; then
     say "installing the project and what its tests need into .venv"
     # "compat" puts the checkout on the path. The default is a finder, which takes each process 15 ms to start.
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat \
-        -e ./clients/python -e '.[dev]' >&2
+    PIP_QUIET=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
+        .venv/bin/python -m pip install --config-settings editable_mode=compat -e ./clients/python -e '.[dev]' >&2
     printf '%s\n' "$wanted" >.venv/installed-for-tests
 fi
 

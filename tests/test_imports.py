@@ -8,6 +8,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,7 @@ def imports(source: str, module: str, *, is_package: bool) -> set[str]:
     return found
 
 
+@cache
 def imports_of(path: Path) -> set[str]:
     return imports(path.read_text(), module_name(path), is_package=path.name == "__init__.py")
 

@@ -74,9 +74,7 @@ class FanTable:
         first = ctypes.addressof(self._controls)
         row = [self._name + _IN.size * index for index in range(self.width)]
         self._fill(self._headers, Msghdr.name, row * self._rows)
-        self._fill(
-            self._headers, Msghdr.name_length, [_IN.size] * len(self._headers)
-        )  # with the padding behind it
+        self._fill(self._headers, Msghdr.name_length, [_IN.size] * len(self._headers))
         self._fill(
             self._headers,
             Msghdr.control,
@@ -168,7 +166,7 @@ class FanTable:
 
     @staticmethod
     def _fill(headers: ctypes.Array[Mmsghdr], field: Any, values: Sequence[int]) -> None:
-        """Set a field of the first headers."""
+        """Set a field of the first headers, with the padding behind it."""
         words = memoryview(headers).cast("B").cast("L")
         words[field.offset // 8 : len(values) * _WORDS : _WORDS] = array("L", values)
 

@@ -11,7 +11,8 @@ HOPE = 2
 # many (``bccnd/backbone/numbers.py``); and the numbers of a sample.
 SAMPLES_LEAST, SAMPLES_MOST, SAMPLE_DISTANCE, SAMPLE = 8, 64, 1 << 18, 16
 # What a crash of our backbone leaves out when it gave few numbers before. So where the gap ends, less this, less it
-# again, another one may have begun: as many numbers below are samples, too.
+# again, another one may have begun. It is a sample below, as the first numbers of the last backbone may have been
+# missed here, and one above, as nobody was a subscriber yet when the other one gave its first numbers.
 CRASH, CRASHES = 1 << 20, 2
 
 WAITING, READY, ASKED, RESTING, GONE = range(5)
@@ -76,7 +77,8 @@ def samples_of(first: int, after: int, end: int) -> list[tuple[int, int]]:
     number = min(SAMPLES_MOST, max(SAMPLES_LEAST, size // SAMPLE_DISTANCE))
     step = size // number
     wanted = [(first + step * index, SAMPLE) for index in range(1, number)]
-    wanted += [(end - CRASH * times - RANGE + 1, RANGE) for times in range(1, CRASHES + 1)]
+    for begun in (end - CRASH * times for times in range(1, CRASHES + 1)):
+        wanted += (begun - RANGE + 1, RANGE), (begun + 2, RANGE)
     samples: list[tuple[int, int]] = []
     for low, length in sorted(wanted):
         behind = sum(samples[-1]) if samples else first

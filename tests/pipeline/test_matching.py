@@ -1,4 +1,4 @@
-"""``bccnd/pipeline/matching.py``: epochs, owners and gaps of literal words; test_here compares with Spark."""
+"""``bccnd/pipeline/matching.py``: epochs, owners and gaps of literal words; test_in_memory compares with Spark."""
 
 import numpy as np
 import pyarrow as pa

@@ -149,12 +149,15 @@ def test_what_never_existed_is_passed_over_soon() -> None:
     assert len(asker.requests) < 400
 
 
-def test_an_island_between_two_crashes_is_found() -> None:
-    """It has begun where the backbone began with the number that it had reserved, and gave few."""
-    island = range(1 << 20, (1 << 20) + 600)
+@pytest.mark.parametrize(("unheard", "missed"), [(0, 90), (1, 0), (200, 0)])
+def test_an_island_between_two_crashes_is_found(unheard: int, missed: int) -> None:
+    """It has begun where the backbone began with the number that it had reserved, and gave few. ``unheard``: its
+    first numbers, which went to nobody; ``missed``: the first ones of the last backbone.
+    """
+    island = range((1 << 20) + unheard, (1 << 20) + 600)
     made = missing()
     asker = Asker(made, keeps=lambda seq: seq in island)
-    made.take((2 << 20) + 90, 100.0)  # the first ninety of the last one were missed
+    made.take((2 << 20) + missed, 100.0)
     asker.run(5.0)
     assert asker.came == set(island)
     assert made.complete == made.next

@@ -1,4 +1,4 @@
-"""``bccnd/pipeline/here.py``: the tables are those that Spark makes of the same rows."""
+"""``bccnd/pipeline/in_memory.py``: the tables are those that Spark makes of the same rows."""
 
 import random
 from collections import Counter

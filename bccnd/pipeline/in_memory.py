@@ -41,7 +41,7 @@ class Found(NamedTuple):
     bursts: pa.Table
 
 
-class Here:
+class InMemory:
     """Of digests ``words`` and ``sample``."""
 
     def __init__(self, words: pa.Table, sample: pa.Table, stretches: DataFrame, slot_ns: int) -> None:

@@ -76,10 +76,10 @@ class Rules:
     """Who may do what, and how much of it.
 
     ``publish``, ``subscribe``, ``request``: the networks that may; ``redirect``: those that may name another address
-    than their own; ``strangers``: whether a PUSH or REQUEST is taken from who has sent no KEEPALIVE; ``keys``: a
-    TOKEN must prove one of them, if there are any; ``range``: the numbers of one FORWARD; ``requests``,
-    ``numbers``: those of one address in a second, and the numbers that they ask for; ``pushes``: its messages, 0 for
-    no bound.
+    than their own; ``range``: the numbers of one FORWARD; ``requests``, ``numbers``, ``pushes``: of one address in a
+    second, its REQUESTs, the numbers that these ask for, and its messages, 0 for no bound; ``strangers``: whether a
+    PUSH or REQUEST is taken from who has sent no KEEPALIVE; ``keys``: a TOKEN must prove one of them, if there are
+    any.
     """
 
     publish: Networks
@@ -89,10 +89,10 @@ class Rules:
     places: Places
     range: int
     requests: int
+    numbers: int
+    pushes: int = 0
     strangers: bool = True
     keys: tuple[bytes, ...] = ()
-    numbers: int = 65_536
-    pushes: int = 0
 
 
 @dataclass(slots=True)

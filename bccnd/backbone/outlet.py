@@ -10,7 +10,7 @@ Rules
 import contextlib
 import socket
 from collections.abc import Collection, Sequence
-from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EAGAIN, ENOBUFS, ENOMEM, EPERM
+from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EAGAIN, EHOSTUNREACH, ENETUNREACH, ENOBUFS, ENOMEM, EPERM
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
 from bccnd.net.fan import FanTable, divides
@@ -22,6 +22,8 @@ STALL_SECONDS = 0.05
 
 # There is no room at the moment: the same datagram can be sent later.
 _NO_ROOM = frozenset({EAGAIN, ENOBUFS, ENOMEM})
+# There is no way to the address, whatever the datagram.
+_NO_WAY = frozenset({EACCES, EHOSTUNREACH, ENETUNREACH})
 
 # Set a buffer above net.core.rmem_max and wmem_max; need CAP_NET_ADMIN.
 _FORCED = ((33, socket.SO_RCVBUF), (32, socket.SO_SNDBUF))
@@ -102,8 +104,10 @@ class Outlet:
             elif -went in _NO_ROOM:
                 return
             else:
-                self.unsent += 1
-                self._at += 1
+                # Anybody can forge a KEEPALIVE of an address to which there is no way: that is asked once a run.
+                lost = self._fan.alike(self._at) if -went in _NO_WAY else 1
+                self.unsent += lost
+                self._at += lost
 
     def give_up(self) -> None:
         """Drop what is pending."""

@@ -58,10 +58,10 @@ def rules_of(settings: BackboneSettings, keys: tuple[bytes, ...]) -> Rules:
         Places(settings.subscribers, settings.network_subscribers, settings.address_subscribers),
         settings.range,
         settings.requests,
-        settings.strangers,
-        keys,
         settings.numbers,
         settings.pushes,
+        settings.strangers,
+        keys,
     )
 
 

@@ -11,6 +11,7 @@ Rules
 import fcntl
 import os
 import re
+from errno import EACCES, ENOENT, ENOSPC, EROFS
 from pathlib import Path
 
 from bccnd.errors import BccndError, ConfigError, RefusedError, UnavailableError
@@ -18,6 +19,14 @@ from bccnd.wire.fyrehose import SEQ_LIMIT
 
 # 2^48 has 15 digits.
 _CONTENT = re.compile(rb"([0-9]{1,15})\n")
+
+# What to do about a file that cannot be opened or written, as the end of a line that says so.
+_REMEDIES = {
+    EACCES: "; the backbone's user must own it and its folder",
+    ENOENT: "; make its folder first",
+    EROFS: "; the state needs a disk that can be written",
+    ENOSPC: "; make room on its disk",
+}
 
 
 class StateFile:
@@ -96,7 +105,7 @@ def _locked(path: Path) -> int:
 
 def _failed(path: Path, error: OSError) -> BccndError:
     kind = RefusedError if isinstance(error, PermissionError) else ConfigError
-    return kind(f"{path}: {error.strerror}")
+    return kind(f"{path}: {error.strerror}{_REMEDIES.get(error.errno or 0, '')}")
 
 
 def _open(path: str, flags: int) -> int:

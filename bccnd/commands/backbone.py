@@ -35,6 +35,8 @@ from bccnd.wire.fyrehose import (
 ACTIONS = ("push", "follow", "status")
 # Seconds between two KEEPALIVEs; the protocol asks for one a second at least.
 BEAT = 0.5
+# Seconds without an answer after which ``follow``, which goes on, says so.
+SILENT_SECONDS = 2.0
 # Of a message that is printed; the rest is left out.
 SHOWN_BYTES = 1024
 _URL = re.compile(r"fyrehose://([^/:\s]+):([0-9]{1,5})/?")
@@ -75,6 +77,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    given = (arguments.payload, arguments.message, arguments.file)
+    if arguments.action != "push" and (
+        any(each is not None for each in given) or arguments.stdin or arguments.empty
+    ):
+        raise bccn.InvalidError(f"backbone: {arguments.action} takes no message; push does")
+    if arguments.action != "follow" and arguments.count is not None:
+        raise bccn.InvalidError(f"backbone: {arguments.action} takes no -C; follow does")
     message = payload.read(arguments, "backbone") if arguments.action == "push" else b""
     if len(message) > DATA_LIMIT:
         raise bccn.InvalidError(f"backbone: a message has at most {DATA_LIMIT} bytes")
@@ -112,6 +121,11 @@ class _Client:
 
     def __init__(self, address: tuple[str, int], key_file: str | None) -> None:
         self._key = _key(key_file) if key_file else b""
+        # What to say while no KEEPALIVE is acknowledged.
+        self.no_answer = (
+            f"no answer from {address[0]}:{address[1]}: no backbone is there, UDP does not pass, "
+            f"or {'--key-file has another key' if key_file else 'it has keys, and wants --key-file'}"
+        )
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.connect(address)
         self._sent: dict[bytes, float] = {}
@@ -167,13 +181,17 @@ def _push(client: _Client, message: bytes, wait: float) -> int:
         elif isinstance(packet, Deliver) and pushed and packet.data == message:
             say(f"#{packet.seq}")
             return DONE
-    complain("no answer" if not pushed else "it did not come back: it may be published or not")
+    complain(client.no_answer if not pushed else "it did not come back: it may be published or not")
     return TIMED_OUT
 
 
 def _follow(client: _Client, most: int | None, wait: float | None) -> int:
     last = shown = 0
+    begun, said = time.monotonic(), False
     for packet in client.packets(wait):
+        if not (client.took or said) and time.monotonic() - begun > SILENT_SECONDS:
+            complain(f"{client.no_answer}; trying on")
+            said = True
         if not isinstance(packet, Deliver):
             continue
         if last and packet.seq > last + 1:
@@ -185,8 +203,8 @@ def _follow(client: _Client, most: int | None, wait: float | None) -> int:
         shown += 1
         if shown == most:
             return DONE
-    if not client.took:
-        complain("no answer")
+    if not client.took and not said:
+        complain(client.no_answer)
     return DONE if client.took and most is None else TIMED_OUT
 
 
@@ -197,7 +215,7 @@ def _status(client: _Client, wait: float) -> int:
             messages, size, last = messages + 1, size + len(packet.data), max(last, packet.seq)
     took = client.took
     if not took:
-        complain("no answer")
+        complain(client.no_answer)
         return TIMED_OUT
     mean = sum(took) / len(took)
     say(f"answers    {len(took)}, round trip min/avg/max {min(took):.3f}/{mean:.3f}/{max(took):.3f} ms")

@@ -74,9 +74,7 @@ class FanTable:
         first = ctypes.addressof(self._controls)
         row = [self._name + _IN.size * index for index in range(self.width)]
         self._fill(self._headers, Msghdr.name, row * self._rows)
-        self._fill(
-            self._headers, Msghdr.name_length, [_IN.size] * len(self._headers)
-        )  # with the padding behind it
+        self._fill(self._headers, Msghdr.name_length, [_IN.size] * len(self._headers))
         self._fill(
             self._headers,
             Msghdr.control,
@@ -119,6 +117,15 @@ class FanTable:
             if count == 1 or -went not in _UNDIVIDED:
                 return went
         return self._send_singly(fd, column, runs[run] + at, count - at)
+
+    def alike(self, first: int) -> int:
+        """How many datagrams from index ``first`` on are of one run and to one address: what is wrong with the
+        address is wrong with all of them.
+        """
+        runs = self._runs
+        run = bisect_right(runs, first // self.width) - 1
+        count = runs[run + 1] - runs[run]
+        return count - (first - runs[run] * self.width) % count
 
     def _send_runs(self, fd: int, run: int, column: int) -> int:
         """What one call takes, from this column of a run on: how many headers, or minus the errno of the first."""
@@ -168,7 +175,7 @@ class FanTable:
 
     @staticmethod
     def _fill(headers: ctypes.Array[Mmsghdr], field: Any, values: Sequence[int]) -> None:
-        """Set a field of the first headers."""
+        """Set a field of the first headers, with the padding behind it."""
         words = memoryview(headers).cast("B").cast("L")
         words[field.offset // 8 : len(values) * _WORDS : _WORDS] = array("L", values)
 

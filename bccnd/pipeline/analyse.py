@@ -32,7 +32,7 @@ from bccnd.pipeline import (
     delivery,
     digests,
     drops,
-    here,
+    in_memory,
     latency,
     links,
     liveness,
@@ -47,7 +47,7 @@ from bccnd.pipeline import (
     words,
 )
 from bccnd.pipeline.digests import Digests, Parts
-from bccnd.pipeline.here import WORDS, Here
+from bccnd.pipeline.in_memory import SAMPLED, WORDS, InMemory
 from bccnd.pipeline.layout import MARGIN_NS, TABLES, VIA, Output
 from bccnd.pipeline.progress import Progress
 from bccnd.pipeline.source import inputs
@@ -134,14 +134,19 @@ def analyse(spark: SparkSession, output: Output, span: Span, progress: Progress)
         made = tables(found, span, keep)
         for number, name in enumerate(TABLES, 1):
             with progress.step(f"analyse {number}/{len(TABLES)}: {name}"):
-                table = next(made)
-                if isinstance(table, DataFrame):
-                    typed(table, name).write.parquet(f"{version}/{name}")
-                else:
-                    here.write(table, storage.on_this_machine(spark, f"{version}/{name}") or Path())
+                _write(spark, next(made), f"{version}/{name}", name)
     finally:
         keep.release()
     versions.publish(spark, output, version, made_of)
+
+
+def _write(spark: SparkSession, table: Table, path: str, name: str) -> None:
+    if isinstance(table, pa.Table):
+        if (folder := storage.on_this_machine(spark, path)) is not None:
+            in_memory.write(table, folder)
+            return
+        table = spark.createDataFrame(table)
+    typed(table, name).write.parquet(path)
 
 
 def _made_of(spark: SparkSession, output: Output, span: Span) -> str:
@@ -182,7 +187,9 @@ def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[Table]:
 
     held = None if linked else _held(found.parts, span, seen_span, twice, stretches, slot_ns)
     if held is not None:
-        yield from _tables_here(held, during, covered, stretches, recorded, steps.seconds_of(span_ns), keep)
+        yield from _tables_in_memory(
+            held, during, covered, stretches, recorded, steps.seconds_of(span_ns), keep
+        )
         return
 
     relayed = relays.relays(days.marks, recorded, keep) if linked else None
@@ -224,18 +231,12 @@ def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[Table]:
     yield delivery.senders(matched, slot_ns)
     yield copies.copies(by_minute)
     yield steps.steps(matched, guessed, minutes, slot_ns, steps.seconds_of(span_ns))
-
-    best = keep(channels.witnesses(talk))
-    yield channels.channels(channels.sizes(best, during.sizes, during.rows), keep)
-    yield liveness.silences(keep(liveness.beats(during.beats)), stretches, keep)
-    yield rejected.rejected(during.rejected, known)
-    yield drops.drops(during.marks)
-    yield reordering.reordering(reordering.suspects(during.rows, during.marks, numbers), slot_ns)
+    yield from _tables_of_rows(during, talk, known, stretches, numbers, slot_ns, keep)
     yield links.links(during.marks, sampled, places, keep) if linked else links.frame(covered, [])
 
 
-def _tables_here(
-    held: Here,
+def _tables_in_memory(
+    held: InMemory,
     during: Digests,
     covered: DataFrame,
     stretches: DataFrame,
@@ -267,15 +268,26 @@ def _tables_here(
     worst = keep(steps.worst_pairs(minutes))
     drawn = [(row.sender, row.receiver) for row in worst.collect()] if seconds else []
     yield steps.together(held.steps(drawn), guessed, worst, seconds)
+    yield from _tables_of_rows(during, talk, known, stretches, keep(held.late()), held.slot_ns, keep)
+    yield links.frame(covered, [])
 
+
+def _tables_of_rows(
+    during: Digests,
+    talk: DataFrame,
+    known: DataFrame,
+    stretches: DataFrame,
+    numbers: DataFrame,
+    slot_ns: int,
+    keep: Keeping,
+) -> Iterator[DataFrame]:
+    """The tables from ``channels`` to ``reordering``. ``numbers``: of ``words.of``, what ``suspects`` asks for."""
     best = keep(channels.witnesses(talk))
     yield channels.channels(channels.sizes(best, during.sizes, during.rows), keep)
     yield liveness.silences(keep(liveness.beats(during.beats)), stretches, keep)
     yield rejected.rejected(during.rejected, known)
     yield drops.drops(during.marks)
-    late = keep(held.late())
-    yield reordering.reordering(reordering.suspects(during.rows, during.marks, late), held.slot_ns)
-    yield links.frame(covered, [])
+    yield reordering.reordering(reordering.suspects(during.rows, during.marks, numbers), slot_ns)
 
 
 def _held(
@@ -285,9 +297,9 @@ def _held(
     twice: Sequence[str],
     stretches: DataFrame,
     slot_ns: int,
-) -> Here | None:
+) -> InMemory | None:
     """The numbers in memory, as far as they are on this machine and not too many."""
-    if parts is None or parts.rows("words") > WORDS:
+    if parts is None or parts.rows("words") > WORDS or parts.rows("sample") > SAMPLED:
         return None
     host, capture, day = (pc.field(name) for name in ("host", "capture", "date"))
     where = [~(capture & host.isin(twice))] if twice else []
@@ -312,7 +324,7 @@ def _held(
         for name, table in found.items():
             added = getattr(more, name).select(*table.column_names).toArrow().cast(table.schema)
             found[name] = pa.concat_tables([table, added])
-    return Here(found["words"], found["sample"], stretches, slot_ns)
+    return InMemory(found["words"], found["sample"], stretches, slot_ns)
 
 
 def _of_days(rows: DataFrame, span: Span) -> DataFrame:

@@ -16,6 +16,7 @@ Rules
   ``latency``, from all that one of the two hosts heard of the other's segment.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
@@ -37,6 +38,9 @@ _SAID = (
     f"link struct<segment: string, instance: string, {', '.join(f'{name}: bigint' for name in _COUNTS)}>"
 )
 _MESSAGE = ("src", "word", "bit")
+# What an uplink cannot have counted between two messages, which are seconds apart: any program can call itself one,
+# and a sum of its numbers must not end the analysis.
+_MOST = 1 << 34
 
 
 class Key(NamedTuple):
@@ -95,7 +99,8 @@ def _increments(rows: DataFrame, key: Sequence[str], counts: Sequence[str]) -> D
     def more(name: str) -> Column:
         now, before = F.coalesce(name, F.lit(0)), F.lag(F.coalesce(name, F.lit(0))).over(order)
         begun = F.when(F.col("look") > 1, now).otherwise(0)
-        return F.when(before.isNull(), begun).when(now >= before, now - before).otherwise(now).alias(name)
+        counted = F.when(before.isNull(), begun).when(now >= before, now - before).otherwise(now)
+        return F.when(counted.between(0, _MOST), counted).otherwise(0).alias(name)
 
     return (
         rows.select(*key, _hour("time_ns"), *map(more, counts))
@@ -194,12 +199,17 @@ def ways_of(
     places: dict[str, set[str]] = {}
     for host, segment in segments:
         places.setdefault(host, set()).add(segment)
+    heard_by: dict[str, set[str]] = {}
+    for row in links:
+        heard_by.setdefault(host_of(row.uplink), set()).add(row.segment)
+    inside: dict[str, set[str]] = {}  # by segment as ``segments`` calls it, what its uplinks call it
+    for row in own:
+        for place in places.get(host_of(row.uplink), ()):
+            inside.setdefault(place, set()).add(row.segment)
     found = {}
     for sender, importer in ends:
-        hears = {row.segment for row in links if host_of(row.uplink) == importer}
-        beside = {
-            row.segment for row in own if places.get(host_of(row.uplink), set()) & places.get(sender, set())
-        }
+        hears = heard_by.get(importer, set())
+        beside = set().union(*(inside.get(place, ()) for place in places.get(sender, ())))
         likely = (hears & beside if hears else beside) or hears
         found[sender, importer] = Way(likely.pop() if len(likely) == 1 else "", importer)
     return found
@@ -215,16 +225,15 @@ def rows(
     """``exported``, ``heard`` and ``latencies`` -> the rows of table ``links``."""
     names = {row.uplink: row.segment for row in own}
     exporters = {(row.segment, row.instance): host_of(row.uplink) for row in own}
+    given: defaultdict[tuple[str, str, int], list[Any]] = defaultdict(list)
+    for row in own:
+        given[row.segment, row.instance, row.hour].append(row)
     found: dict[Key, dict[str, Any]] = {}
     for row in links:
         exporter = exporters.get((row.segment, row.instance), "")
         key = Key(row.segment, names.get(row.uplink, ""), exporter, host_of(row.uplink), row.hour)
-        gave = [
-            one
-            for one in own
-            if (one.segment, one.instance, one.hour) == (row.segment, row.instance, row.hour)
-        ]
-        arrived = row.datagrams - row.duplicates
+        gave = given.get((row.segment, row.instance, row.hour))
+        arrived = max(0, row.datagrams - row.duplicates)
         counts = {
             "sent": arrived + row.lost, "arrived": arrived, "missed": row.missed, "lost": row.lost,
             "messages": row.messages,
@@ -234,8 +243,11 @@ def rows(
         if gave:
             made |= {name: sum(getattr(one, name) for one in gave) for name in ("exported", "withheld")}
     fars = {host_of(uplink): segment for uplink, segment in names.items()}
+    ends: defaultdict[Way, set[Key]] = defaultdict(set)
+    for key in found:
+        ends[Way(key.near, key.importer)].add(key._replace(hour=0))
     for way, at, row in timed:
-        keys = {key._replace(hour=at) for key in found if (key.near, key.importer) == way}
+        keys = {key._replace(hour=at) for key in ends.get(way, ())}
         for key in keys or {Key(way.near, fars.get(way.importer, ""), "", way.importer, at)}:
             found.setdefault(key, dict(key._asdict())).update(
                 latency_method="both-ways" if row.known else "above-fastest",

@@ -413,24 +413,24 @@ class Sent:
         # By era, as numbers follow each other.
         order = np.lexsort([self.word[name][place] for name in ("word", "era", "src")])
         place, missing = place[order], missing[order]
-        row, bit = np.nonzero(np.unpackbits(missing.view(np.uint8), bitorder="little").reshape(-1, 64))
-        of = place[row]
-        word, src, era = (self.word[name][of] for name in ("word", "src", "era"))
-        next_word = (np.diff(word) == 1) & (bit[:-1] == 63) & (bit[1:] == 0)
-        follows = ((np.diff(word) == 0) & (np.diff(bit) == 1)) | next_word
-        starts = np.flatnonzero(
-            np.append(True, ~follows | (np.diff(src) != 0) | (np.diff(era) != 0))[: len(bit)]
-        )
-        ends = np.append(starts[1:], len(bit)) - 1 if len(starts) else starts
-        from_ns = self._sent_ns(of[starts], bit[starts])
+        word, src, era = (self.word[name][place] for name in ("word", "src", "era"))
+        bits = missing.view(np.uint64)
+        goes_on = (np.diff(word) == 1) & (np.diff(src) == 0) & (np.diff(era) == 0)
+        goes_on &= (bits[:-1] >> 63 == 1) & (bits[1:] & 1 == 1)
+        # Of a run its ends alone are looked at: who heard nothing lost more numbers than memory holds one by one.
+        starts, ends = bits & ~(bits << 1), bits & ~(bits >> 1)
+        starts[1:] &= ~goes_on.astype(np.uint64)
+        ends[:-1] &= ~(goes_on.astype(np.uint64) << 63)
+        (first, from_bits), (last, until_bits) = _bits(starts), _bits(ends)
+        from_ns = self._sent_ns(place[first], from_bits)
         return {
-            "sender": self.word["host"][of[starts]],
-            "receiver": np.full(len(starts), receiver),
-            "src": src[starts],
+            "sender": self.word["host"][place[first]],
+            "receiver": np.full(len(first), receiver),
+            "src": src[first],
             "minute": from_ns // self._slot_ns * self._slot_ns // MINUTE_NS,
             "from_ns": from_ns,
-            "until_ns": self._sent_ns(of[ends], bit[ends]),
-            "length": ends - starts + 1,
+            "until_ns": self._sent_ns(place[last], until_bits),
+            "length": (word[last] - word[first]) * 64 + until_bits - from_bits + 1,
         }
 
     def _sent_ns(self, place: Array, bit: Array) -> Array:
@@ -456,3 +456,10 @@ class Sent:
             "lost": count(sent & ~of["bits"][word]),
         }
         return grouped(counts, ("step",), {"sent": np.add, "lost": np.add})
+
+
+def _bits(words: Array) -> tuple[Array, Array]:
+    """Which bits are set: the row of each, and its number in it."""
+    some = np.flatnonzero(words)
+    row, bit = np.nonzero(np.unpackbits(words[some].view(np.uint8), bitorder="little").reshape(-1, 64))
+    return some[row], bit

@@ -10,6 +10,7 @@ Rules
   said of a source what was left out, its gaps are no losses: a filter may have made them.
 - Where several hosts relay to one segment, each of them that has a record is a sender of what it brought, and has
   received what the others did.
+- A file may come from another host and say anything. A range of more numbers than a daemon may name is passed over.
 - A relayed message came from the address of the host that relays it, if only one does. Relayed heartbeats say nothing
   about silence.
 """
@@ -25,6 +26,7 @@ from bccnd.pipeline import storage
 from bccnd.pipeline.layout import VIA
 from bccnd.pipeline.words import SEEN_NS, SENT_NS
 from bccnd.recorder.layout import Mark
+from bccnd.wire.repair import OFFSET_LIMIT
 
 _SAID = "by string, sources array<struct<src: string, left_out: array<array<decimal(20,0)>>>>"
 
@@ -151,6 +153,7 @@ def _words(ranges: DataFrame) -> DataFrame:
     low, high = "IF(word = first_word, first_bit, 0)", "IF(word = last_word, last_bit, 63)"
     return (
         ranges.where("size(range) = 2 AND range[0] <= range[1]")
+        .where(F.expr(f"range[1] - range[0] < {OFFSET_LIMIT}"))
         .selectExpr(
             "src",
             "range[0] div 64 AS first_word",

@@ -174,7 +174,7 @@ def _counts(status: dict[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
     )
     counts = {"kernel_dropped": number(kernel.get("dropped")) or 0}
     counts |= {name: number(counters.get(name)) or 0 for name in COUNTERS}
-    return counts, {word: number(count) or 0 for word, count in rejected.items() if verdict_of(word)}
+    return counts, {name: number(count) or 0 for name, count in rejected.items() if verdict_of(name)}
 
 
 def _increments(now: dict[str, int], before: dict[str, int]) -> dict[str, int]:
@@ -186,6 +186,7 @@ def _more(now: int, before: int) -> int:
 
 
 def json_object(value: str | bytes) -> dict[str, Any] | None:
+    """None for anything else, and for what is no JSON."""
     try:
         made = json.loads(value)
     except (ValueError, RecursionError):
@@ -194,8 +195,10 @@ def json_object(value: str | bytes) -> dict[str, Any] | None:
 
 
 def number(value: object) -> int | None:
-    sound = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= NUMBER_LIMIT
-    return value if sound else None  # type: ignore[return-value]
+    """None for what is no count, as others may say anything."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= NUMBER_LIMIT:
+        return value
+    return None
 
 
 def _seconds(value: object) -> float:
@@ -204,6 +207,7 @@ def _seconds(value: object) -> float:
 
 
 def word(value: object, limit: int = WORD_LIMIT) -> str | None:
+    """Cut after ``limit`` characters; None for what is no string."""
     return value[:limit] if isinstance(value, str) else None
 
 

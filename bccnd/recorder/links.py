@@ -8,7 +8,8 @@ Rules
   daemon of the source's own host is heard here, too.
 - What a daemon says to be gone of sources of other hosts was left out: nobody sent it on this segment.
 - A mark ``relayed`` is due at each look at the daemon, or when there is much to say. It says only what was said since
-  the one before. What is said of an uplink is one message, and one mark (``bccnd.uplink.account``).
+  the one before. What is said of an uplink is one message, and one mark (``bccnd.uplink.account``); the uplink says
+  it itself: any program may publish there, and must not spoil the counts of others.
 - What others make grow is bounded: the sources and ranges of a mark, and the hosts that are remembered. What breaks a
   rule is left out, and is no reason to stop recording.
 """
@@ -36,7 +37,6 @@ LINK_WORDS = ("segment", "instance")
 LINK_COUNTS = ("datagrams", "duplicates", "messages", "missed", "lost")
 # What an uplink lost for good before the carrier had it.
 LOSSES = ("given_up", "too_large", "missed", "rate")
-NAME_LIMIT = 128
 
 _DAEMON = re.compile(rb"([^/]+)/bccnd/[^/]+/" + re.escape(repair.SOURCE_END))
 
@@ -106,8 +106,8 @@ class Links:
 
 def _facts(spoken: Spoken) -> Iterator[Said]:
     part = json_object(spoken.payload)
-    uplink = word(part.get("uplink"), NAME_LIMIT) if part else None
-    if not part or not uplink:
+    uplink = _text(spoken.src)
+    if not part or part.get("uplink") != uplink:
         return
     about: dict[str, Any] = {"uplink": uplink, "seq": spoken.seq}
     link = part.get("link")

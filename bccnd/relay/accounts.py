@@ -14,6 +14,10 @@ from typing import Any
 from bccnd.relay.crowd import Crowd, address_of
 from bccnd.relay.gaps import Gap
 
+# A datagram that this host sent to the segment comes back in milliseconds; later, if the host stood still.
+ECHO_SECONDS = 30.0
+# What is nearer to the last number of a source may well be of the life that goes on.
+ECHO_APART = 16
 # Sources looked at for one that has fallen silent, when one has to go.
 LOOKS = 8
 
@@ -25,11 +29,14 @@ class Source:
     ``kept``: when a daemon last said that it keeps what it sends; None before, or PLAIN (``gaps``). ``repaired``,
     ``gone`` and ``given_up``: numbers that were missing and came when asked for, that nobody keeps, that came late.
     ``relay``: the host and the address of the daemon that relays it, if one does; ``left_out``: numbers that it left
-    out, which are no losses; ``relay_said``: when this daemon last said that it relays the source.
+    out, which are no losses; ``relay_said``: when this daemon last said that it relays the source; ``before``: where
+    it does, the numbers of its life before, which ended at ``ended``.
     """
 
     __slots__ = (
+        "before",
         "duplicates",
+        "ended",
         "first",
         "gap",
         "given_up",
@@ -71,6 +78,34 @@ class Source:
         self.lone = -1
         self.strays: tuple[int, ...] = ()
         self.told = 0  # ``received`` when it was last looked at whether it still speaks
+        self.before: range | None = None
+        self.ended = -inf
+
+    def end_life(self, now: float) -> None:
+        """Other numbers begin. Those of several lives that follow each other closely are remembered together."""
+        if self.relay_said == -inf:
+            return
+        before = range(self.first, self.last + 1)
+        if self.before is not None and now - self.ended <= ECHO_SECONDS:
+            before = range(min(before.start, self.before.start), max(before.stop, self.before.stop))
+        self.before, self.ended = before, now
+
+    def is_past(self, seq: int, now: float) -> bool:
+        """Whether the number is of a life before, and no missing one."""
+        before = self.before
+        if before is None or seq not in before or abs(seq - self.last) <= ECHO_APART:
+            return False
+        if now - self.ended > ECHO_SECONDS:
+            return False
+        return self.gap is None or self.gap.find(seq) < 0
+
+    def restart(self, seq: int, now: float) -> None:
+        self.end_life(now)
+        self.restarts += 1
+        self.received += 1
+        self.first = self.last = seq
+        self.seen = 1
+        self.strays, self.lone = (), -1
 
 
 class Part:
@@ -163,7 +198,8 @@ def table_of(rows: list[tuple[bytes, dict[str, Any]]]) -> dict[bytes, Source]:
     for src, fields in rows:
         table[src] = source = Source(0, 0.0)
         for name in fields.keys() & set(Source.__slots__):  # other code may have more of them
-            setattr(source, name, range(*fields[name]) if name == "ours" else fields[name])
+            value = fields[name]
+            setattr(source, name, range(*value) if value and name in ("before", "ours") else value)
     return table
 
 

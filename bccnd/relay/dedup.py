@@ -24,6 +24,8 @@ Rules
 - A source is relayed when a bridge brings it from elsewhere (``bccnd/wire/REPAIR.md``, "Relayed sources"). Numbers
   of it may be left out on purpose: they are no losses, unless they were asked for and nobody answered. What a bridge
   of this host brings is, far below the last, no restart of a clock.
+- A bridge may bring two lives of a source at once, and what this host sent of the first comes back behind the second:
+  that is ours, and no restart.
 - A key proves nothing of what is relayed: it may have been forged where it comes from. So a jump of more than
   FILTERED is a stray there, with or without a key; and as what is left out jumps, too, the number that agrees is not
   LIKE times as far from the stray as that is from the last.
@@ -71,10 +73,12 @@ def _nobody(_index: int) -> bytes:
 
 
 class Sources:
-    """The table of sources: src -> ``Source``. ``seconds``: of silence, after which a source is forgotten."""
+    """The table of sources: src -> ``Source``."""
 
     def __init__(self, options: Dedup, gaps: Gaps | None = None, *, authenticated: bool) -> None:
         self._gaps = gaps
+        # Whether this host sent from an address, if somebody knows.
+        self.is_here: Callable[[bytes], bool] = lambda _: False
         self._proven, self._newcomers = Part(), Part()
         # Names for listings, with some of sources that are forgotten, and twice of those that came back.
         self._names: list[bytes] = []
@@ -177,6 +181,8 @@ class Sources:
         step = seq - source.last
         if bridge is not None:
             self._bring(source, step, bridge)
+        elif source.before is not None and source.is_past(seq, now) and self.is_here(peer(index)):
+            return Verdict.OWN, 1
         if source.strays or step > self._least_near:
             count = min([stray - seq for stray in source.strays if stray > seq] + [count])
             stray = self._judge_stray(src, source, seq, count, now, bridge)
@@ -188,9 +194,8 @@ class Sources:
                 source.peer = peer(index).decode()
             return verdict, 1
         source.heard = now
-        if source.gap is not None and source.gap.after > seq:  # as its daemon said
-            count = 1
-        if step > 1 and (missing := self._leave_out(source, seq, step)) and bridge is None:
+        count = 1 if source.gap is not None and source.gap.after > seq else count  # as its daemon said
+        if step > 1 and (missing := self._leave_out(source, seq, step, now)) and bridge is None:
             self._miss(src, source, range(seq - missing, seq), now)
         step += count - 1
         if step <= self._window:
@@ -218,7 +223,7 @@ class Sources:
             self._enter(src, source)
         source.kept = now
         if first is not None and source.gap is not None:
-            self._begin_anew(source, source.gap, first)
+            self._begin_anew(source, source.gap, first, now)
         if source.last < last <= source.last + JUMP:
             seen = source.last
             if source.relay:  # what stands below a stray was looked at when it came, and may be left out
@@ -358,7 +363,7 @@ class Sources:
         if numbers:
             self._miss(src, source, numbers, now)
 
-    def _begin_anew(self, source: Source, gap: Gap, first: int) -> None:
+    def _begin_anew(self, source: Source, gap: Gap, first: int, now: float) -> None:
         """Numbers that jumped begin at ``first``, says the daemon: so those before it were never sent. It is believed
         of a hole that is too wide to be filled, and once a message has come from beyond.
         """
@@ -370,6 +375,7 @@ class Sources:
             source.first = first
         elif source.strays and source.strays[-1] >= first:
             gap.cut(range(hole.first, first))
+            source.end_life(now)
             source.first, source.last, source.seen = first, first - 1, 0
 
     def _in_turn(self, source: Source, numbers: range, now: float) -> Verdict | None:
@@ -384,9 +390,11 @@ class Sources:
         self.repaired += 1
         return Verdict.REPAIRED
 
-    def _leave_out(self, source: Source, seq: int, step: int) -> int:
+    def _leave_out(self, source: Source, seq: int, step: int, now: float) -> int:
         """Numbers are missing before ``seq``, strays are not. How many of those before it are to be looked for."""
         last = source.last
+        if step >= self._sanity:
+            source.end_life(now)
         if step > JUMP:
             if self._gaps is not None and source.gap is not None:
                 self._gaps.abandon(source.gap)
@@ -457,12 +465,8 @@ class Sources:
         if behind >= sanity:
             if self._gaps is not None and source.gap is not None:
                 self._gaps.abandon(source.gap)
-            source.restarts += 1
             self.restarted += 1
-            source.received += 1
-            source.first = source.last = seq
-            source.seen = 1
-            source.strays, source.lone = (), -1
+            source.restart(seq, now)
             return Verdict.RESTARTED
         if source.seen >> behind & 1 or behind >= self._window:
             source.duplicates += 1

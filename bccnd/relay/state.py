@@ -117,6 +117,7 @@ class State:
         self.announcements = Announcements(alarm)
         self.sent = Sent(memory, options.repair, self.announcements)
         self.sources = Sources(options.dedup, self.gaps, authenticated=rules.authenticated)
+        self.sources.is_here = self.is_here
         self.presence = Presence(
             self.sources.heard,
             options.heartbeat,

@@ -241,6 +241,7 @@ class Uplink:
         if not self._journal.position:  # a restart is to begin here, whatever comes next
             self._journal.note(position, {})
             self._commit_soon(now)
+        links = len(self.inbound.links)
         if segment_of(header.src) == self.options.name:
             self._hear_sibling(header, now)
         elif isinstance(header, Status):
@@ -251,6 +252,8 @@ class Uplink:
             self.inbound.came(position, datagram, header, now)
         elif position >= self.inbound.complete:
             self._too_much_at = min(position, self._too_much_at or position)
+        if len(self.inbound.links) > links:  # a restart is to know where it begins
+            self._commit_soon(now)
         if self.inbound.out:
             self._import_all(now)
 
@@ -285,7 +288,7 @@ class Uplink:
         heard, find = self._heard.add, self._import.find
         for link, (identity, src, number, channel, datagram) in out:
             host = src.partition(b"/")[0]
-            if self._homes.here(host) and not self.options.local_names:
+            if self._homes.is_here(host) and not self.options.local_names:
                 self._refuse(link.segment, src, number)
                 continue
             heard(identity)

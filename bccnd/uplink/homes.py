@@ -28,7 +28,7 @@ class Homes:
     def set_here(self, hosts: Iterable[bytes]) -> None:
         self._here = frozenset(hosts)
 
-    def here(self, host: bytes) -> bool:
+    def is_here(self, host: bytes) -> bool:
         """Whether it is said to be in this segment."""
         return host in self._here
 

@@ -285,7 +285,7 @@ class Service:
         now, carrier = self._loop.time(), self._settings.carrier
         if reason:
             if self._reasons.is_new(reason):
-                kept = "memory" if self._settings.journal is None else "the journal"
+                kept = "memory" if self._settings.journal is None or self._journal.fault else "the journal"
                 log.warning("cut off", carrier=carrier, reason=reason, waits=f"in {kept}")
         elif self._cut_off:
             log.info("back", carrier=carrier, seconds=round(now - self._state_since, 1))

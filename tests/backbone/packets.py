@@ -15,7 +15,8 @@ from bccnd.wire.fyrehose import ITSELF, SEQ_LIMIT, Address, Deliver, Keepalive, 
 TOKEN = bytes(range(16))
 EVERYWHERE = Networks([IPv4Network("0.0.0.0/0")])
 NOWHERE = Networks([])
-RULES = Rules(EVERYWHERE, EVERYWHERE, EVERYWHERE, NOWHERE, Places(1024, 256, 64), range=256, requests=1000)
+PLACES = Places(1024, 256, 64)
+RULES = Rules(EVERYWHERE, EVERYWHERE, EVERYWHERE, NOWHERE, PLACES, range=256, requests=1000, numbers=1 << 16)
 
 
 def at(text: str) -> Address:

@@ -74,6 +74,25 @@ def test_a_batch_of_one_length_is_one_datagram_to_each(outlet: Outlet, clients: 
     assert outlet.delivered == 6
 
 
+def test_where_no_way_leads_is_asked_once_a_run(
+    outlet: Outlet, clients: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broadcast address, which such a socket may not send to."""
+    calls, send = [], FanTable.send
+
+    def counted(table: FanTable, fd: int, first: int) -> int:
+        calls.append(first)
+        return send(table, fd, first)
+
+    monkeypatch.setattr(FanTable, "send", counted)
+    packets = [b"%02d" % number for number in range(20)]
+    to = [address(clients[0]), (b"\x7f\xff\xff\xff", 9), address(clients[1])]
+    outlet.deliver(*batch(outlet, clients[2], *packets), to, 1)
+    assert [[each.recv(100) for _ in packets] for each in clients[:2]] == [packets] * 2
+    assert (outlet.delivered, outlet.unsent, outlet.pending) == (40, 20, False)
+    assert len(calls) == 3
+
+
 def test_nobody_is_no_work(outlet: Outlet, clients: list[socket.socket]) -> None:
     outlet.deliver(*batch(outlet, clients[0], b"x"), [], 0)
     assert (outlet.pending, outlet.delivered) == (False, 0)

@@ -76,7 +76,7 @@ def test_two_backbones_never_share_a_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BccndError, match=r"seq\.lock: No such file"):
+    with pytest.raises(BccndError, match=r"seq\.lock: No such file or directory; make its folder first"):
         StateFile(tmp_path / "none" / "seq")
     (tmp_path / "folder").mkdir()
     file = StateFile(tmp_path / "folder")

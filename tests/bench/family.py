@@ -93,10 +93,9 @@ def own_kib(pid: int, parent: int) -> int:
     """What is resident of a process, less what it shares with its parent since it was forked."""
     if not parent or _program(pid) != _program(parent):
         return resident_kib(pid)
+    # As vfork and posix_spawn leave it until the other program begins: it has no memory of its own.
     if _kib(pid, "status", "VmSize", "VmRSS") == _kib(parent, "status", "VmSize", "VmRSS"):
-        return (
-            0  # as vfork and posix_spawn leave it until the other program begins: it has no memory of its own
-        )
+        return 0
     return sum(_kib(pid, "smaps_rollup", "Private_Clean", "Private_Dirty"))
 
 

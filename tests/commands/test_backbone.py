@@ -67,7 +67,22 @@ def test_no_answer_is_code_3(words: list[str]) -> None:
     nobody = f"fyrehose://127.0.0.1:{free_port()}"
     done = bccn(NOWHERE, "backbone", action, nobody, *rest, "-W", "0.2")
     assert (done.returncode, done.stdout) == (3, b"")
-    assert b"no answer" in done.stderr
+    assert done.stderr.decode().count("\n") == 1
+    assert (
+        f"no answer from {nobody.removeprefix('fyrehose://')}: no backbone is there" in done.stderr.decode()
+    )
+
+
+def test_following_nobody_says_so_and_goes_on() -> None:
+    """Without --wait it has no end, and would otherwise never say a word."""
+    following = start(NOWHERE, "backbone", "follow", f"fyrehose://127.0.0.1:{free_port()}")
+    try:
+        assert following.stderr is not None
+        assert following.stderr.readline().endswith(b"; trying on\n")
+        assert following.poll() is None
+    finally:
+        following.kill()
+        ended(following)
 
 
 def test_what_is_missing_is_reported() -> None:
@@ -95,6 +110,9 @@ def test_what_is_missing_is_reported() -> None:
         (["push", "fyrehose://127.0.0.1:1", "-m", "x", "--key-file", "/no/such"], "no such file"),
         (["push", "fyrehose://127.0.0.1:1", "-f", os.devnull, "x"], "not both"),
         (["pull", "fyrehose://127.0.0.1:1"], "invalid choice"),
+        (["follow", "fyrehose://127.0.0.1:1", "hello"], "follow takes no message; push does"),
+        (["status", "fyrehose://127.0.0.1:1", "-n"], "status takes no message; push does"),
+        (["push", "fyrehose://127.0.0.1:1", "hello", "-C", "2"], "push takes no -C; follow does"),
     ],
 )
 def test_wrong_usage_is_code_2(words: list[str], said: str) -> None:

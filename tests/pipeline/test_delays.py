@@ -1,4 +1,4 @@
-"""``bccnd/pipeline/delays.py``: offsets and percentiles of literal messages; test_here compares with Spark."""
+"""``bccnd/pipeline/delays.py``: offsets and percentiles of literal messages; test_in_memory compares with Spark."""
 
 import math
 

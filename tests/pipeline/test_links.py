@@ -202,3 +202,38 @@ def test_an_uplink_that_was_restarted_goes_on_in_its_row() -> None:
     assert (one["exporter"], one["importer"], one["exported"], one["sent"]) == ("n1", "s1", 10, 10)
     assert two["hour"] == datetime(1970, 1, 1, 2, tzinfo=UTC)
     assert "exported" not in two
+
+
+def test_counts_that_nobody_has_end_no_analysis(spark: SparkSession) -> None:
+    """Any program may say that it is an uplink."""
+    rows = []
+    for look in range(6):
+        counts = dict.fromkeys(COUNTS, (2**63 - 1) * (look % 2)) | {"messages": look}
+        rows.append(
+            facts("n1", 2 * look, 2 * look, segment="a", instance="b", exported=counts["lost"], withheld=0)
+        )
+        rows.append(facts("n1", 2 * look, 2 * look + 1, link={"segment": "c", "instance": "d", **counts}))
+    spoken = links.said(digests.of(traffic(spark, rows)).marks)
+    own, heard_of = links.exported(spoken).collect(), links.heard(spoken).collect()
+    (row,) = links.rows(own, heard_of, [])
+    assert (row["sent"], row["lost"], row["messages"]) == (0, 0, 5)
+    assert links.frame(spoken, [row]).count() == 1
+
+
+def test_many_uplinks_cost_no_more_than_a_look_at_each() -> None:
+    """A program can name as many as it sends messages."""
+    looks = 0
+
+    class Looked(SimpleNamespace):
+        def __getattribute__(self, name: str) -> Any:
+            nonlocal looks
+            looks += name in ("uplink", "segment")
+            return super().__getattribute__(name)
+
+    many = 200
+    uplinks = [Looked(**vars(own(f"n{each}/u/1", f"of {each}"))) for each in range(many)]
+    links_of = [Looked(**vars(hears(f"s{each}/u/1", f"of {each}"))) for each in range(many)]
+    ends = [(f"n{each}", f"s{each}") for each in range(many)]
+    ways = links.ways_of(ends, uplinks, links_of, ends)
+    assert len(ways) == len(links.rows(uplinks, links_of, [])) == many
+    assert looks < 20 * many

@@ -3,6 +3,7 @@
 from pyspark.sql import SparkSession
 
 from bccnd.pipeline import relays
+from bccnd.wire.repair import OFFSET_LIMIT
 from tests.pipeline.rows import frame, mark, traffic
 
 
@@ -12,8 +13,8 @@ def test_hosts_that_relay_the_same_are_of_one_segment() -> None:
 
 
 def test_what_was_left_out_is_bits_of_words(spark: SparkSession) -> None:
-    """Numbers of 64 bits among them."""
-    ranges = [[1, 2], [62, 129], [2**64 - 1, 2**64 - 1], [9, 3], [7]]
+    """Numbers of 64 bits among them, and ranges that no recorder writes."""
+    ranges = [[1, 2], [62, 129], [2**64 - 1, 2**64 - 1], [9, 3], [7], [0, 2**64 - 1], [0, OFFSET_LIMIT]]
     marks = traffic(spark, [
         mark("b", 1, "relayed", said={"by": "r", "sources": [{"src": "a/p/1", "left_out": ranges}]}),
         mark("b", 2, "relayed", said={"by": "r", "sources": [{"src": "a/p/1", "left_out": []}]}),

@@ -99,3 +99,7 @@ def test_facts_of_another_form_are_left_out() -> None:
     ((_, about),) = facts({**UPLINK, "exported": -1, "segment": 7, "losses": [1]})
     assert (about["exported"], about["segment"], about["withheld"]) == (None, None, 0)
     assert after(Spoken(FACTS_CHANNEL, b"x", 5, b"\xff{")) == []
+
+
+def test_nobody_else_speaks_for_an_uplink() -> None:
+    assert facts({**UPLINK, "uplink": "relay02/bccnd-uplink/9", "exported": 7}) == []

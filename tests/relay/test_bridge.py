@@ -1,5 +1,6 @@
 """What bridges bring: sealed with the key of this segment, repaired where it is lost; holes in it are no losses."""
 
+from ast import literal_eval
 from itertools import pairwise
 from zlib import crc32
 
@@ -13,6 +14,7 @@ from bccnd.relay.succession import restore, state_of
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Integrity, Level, Message
 from bccnd.wire.repair import CHANNEL, Gone, Relayed, Resend, last_payload
+from bccnd.wire.verdict import Verdict
 from tests.relay.counting import calls_of
 from tests.relay.fakes import CLOCK, ELSEWHERE, Bus, FakeClient, datagram, value_of
 from tests.relay.segment import Segment, bridge_of, bring, message_of
@@ -477,6 +479,35 @@ def test_a_message_that_comes_back_ends_there():
     segment.wait(0.2)
     assert not any(program.name in each and b":a|" in each for each in segment.said)
     assert segment.repair(Relayed) == []
+
+
+@pytest.mark.parametrize("integrity", [PLAIN, KEYED])
+@pytest.mark.parametrize("lives", [(5000, 1), (3000, 1), (1, 5000), (CLOCK, CLOCK + 10**5, CLOCK + 10**8)])
+def test_an_echo_of_an_older_life_is_no_restart(lives: tuple[int, ...], integrity: Integrity):
+    """A bridge brings several lives of a source at once, and then this host hears itself."""
+    bus = Bus(integrity, repair_on=True)
+    reader, bridge = bus.connect(b"SUB a"), bridge_of(bus)
+    brought = [datagram(SRC, first + number, b"a", b"%d" % number) for first in lives for number in range(3)]
+    assert bring(bridge, brought) == []
+    echoes = bus.messages_sent
+    reader.heard()
+    restarts = row(bus)["restarts"]
+    bus.hear(*echoes[:3], peer=b"10.0.0.1:5400")
+    bus.hear(*echoes, peer=b"10.0.0.1:5400")
+    assert (got(reader), row(bus)["restarts"], row(bus)["peer"]) == ([], restarts, "local")
+    assert bring(bridge, [datagram(SRC, lives[-1] + 3, b"a", b"3")]) == []
+    assert got(reader) == [3]
+
+
+def test_a_successor_knows_an_echo_but_none_from_elsewhere():
+    bus = Bus()
+    bring(bridge_of(bus), [datagram(SRC, number, b"a", b"") for number in (5000, 1)])
+    known = bus.relay.state.sources
+    known.restore(literal_eval(repr(known.state())))
+    for peer, own in ((b"10.0.0.1:5400", 1), (ELSEWHERE, 0)):
+        bus.relay.state.rejected.clear()
+        bus.hear(datagram(SRC, 5000, b"a", b""), peer=peer)
+        assert bus.relay.state.rejected[Verdict.OWN] == own
 
 
 # Whose it is

@@ -64,17 +64,19 @@ def _loses_nothing(scenario: Scenario) -> bool:
 
 @dataclass
 class Life:
-    """One life of an uplink. ``given``: what it was to export, and when; ``handed``: to the daemon, and when;
-    ``pushed``: in which link datagram, in which life of
-    the daemon; ``away``: hosts of which the carrier had brought something.
+    """One life of an uplink. ``given``: what it was to export, and when; ``handed``: what it handed to the daemon,
+    and when; ``pushed``: the link datagram that has a message of one life of the daemon; ``away``: hosts of which the
+    carrier had brought something; ``begun``: when it heard of each link first.
     """
 
     ended: float = 0.0
+    killed: bool = False
     given: dict[Said, float] = field(default_factory=dict)
     from_away: set[Said] = field(default_factory=set)
     handed: dict[Said, float] = field(default_factory=dict)
     pushed: dict[tuple[int, int, int], int] = field(default_factory=dict)
     away: set[int] = field(default_factory=set)
+    begun: dict[bytes, float] = field(default_factory=dict)
 
     def had(self, said: Said) -> bool:
         """Whether it knew by its carrier of this message of the segment, or was to wait whether it comes."""
@@ -149,7 +151,10 @@ class Crossings:
             past.lost[src] += link.lost
         past.late += uplink.core.inbound.received.late
         life = self._lives[uplink.number]
-        life.ended = self._world.now
+        life.ended, life.killed = self._world.now, killed
+        for src, at in life.begun.items():  # what it had not written yet it does not know any more
+            if life.ended - at < WRITTEN_SECONDS:
+                del past.begun[src]
         self._over[uplink.number].append(life)
 
     def offered(self, uplink: "UplinkProgram", datagram: bytes) -> None:
@@ -190,8 +195,10 @@ class Crossings:
 
     def came(self, uplink: "UplinkProgram", position: int, datagram: bytes) -> None:
         src, number, following, inside = self._inside(datagram)
-        if segment_of(src) != uplink.core.options.name:
-            self._pasts[uplink.number].begun.setdefault(src, following)
+        begun = self._pasts[uplink.number].begun
+        if segment_of(src) != uplink.core.options.name and src not in begun:
+            begun[src] = following
+            self._lives[uplink.number].begun[src] = self._world.now
         if number:
             self._tell(f"{uplink.name} gets {self._about(*inside)} at position {position}")
 
@@ -310,11 +317,12 @@ class Crossings:
         ]
         lost = past.lost[src] + (inbound.links[src].lost if src in inbound.links else 0)
         told = lost + past.late + inbound.received.late
-        if (
-            is_over
-        ):  # nobody says any more what is missing at its end, and what is held waits for that for a minute
+        # Nobody says any more what is missing at its end, and what is held waits for that (``OVER_SECONDS``).
+        if is_over:
             told += uplink.client.facts().lost
             told += len(inbound.links[src].held) if src in inbound.links else 0
+        if len(missing) > told:
+            told += min(uplink.client.facts().lost, sum(self._is_forgotten(link, each) for each in missing))
         if len(missing) > told:
             raise Broken(
                 "told", f"{uplink.name} has not got {missing} of {src.decode()}, and tells of {told} lost"
@@ -333,3 +341,10 @@ class Crossings:
         ]
         if not past.killed and lost > len(unhanded):
             raise Broken("both", f"{uplink.name} counts {lost} of {src.decode()} as lost, {unhanded} are")
+
+    def _is_forgotten(self, link: Carried, number: int) -> bool:
+        """Whether its sender was killed before it had written it: then only its position tells that it is lost."""
+        lives = self._over[link.uplink.number]
+        return any(
+            life.killed and 0 <= life.ended - link.published[number] < WRITTEN_SECONDS for life in lives
+        )

@@ -192,8 +192,7 @@ class _LinkedDrawing(_Drawing):
             replace(host, segment=place, start=0.0)
             for host, place in zip(self._hosts(), self.places, strict=True)
         )
-        # Who hears itself takes what a bridge brought of two lives of a source at once for a third.
-        uplinks, network = self._uplinks(), replace(self._network(), echo=False)
+        uplinks, network = self._uplinks(), self._network()
         elements = [*self._bursts(), *self._faults(), *self._link_faults(uplinks)]
         if self.often(0.4):  # the segments are calm: whatever goes wrong does so between them
             hosts = tuple(

@@ -162,3 +162,27 @@ def test_a_new_uplink_that_is_killed_begins_where_it_heard_first(tmp_path: Path,
     assert paris.heard == {berlin.src: list(range(1, said + 4))}
     berlin.journal.close()
     paris.journal.close()
+
+
+def test_where_a_link_begins_is_known_after_a_kill(tmp_path: Path) -> None:
+    """What was sent meanwhile may come behind a floor above it."""
+    medium, clock = Medium(Random(1)), Clock()
+    oslo, paris = Segment(b"oslo", medium, clock, None), Segment(b"paris", medium, clock, tmp_path / "p")
+    oslo.due()
+    medium.turn()
+    paris.wait(0.1)
+    paris.wait(0.03)
+    berlin = Segment(b"berlin", medium, clock, None)
+    berlin.due()
+    medium.turn()
+    paris.wait(0.03)
+    paris.kill()
+    berlin.say(3)
+    medium.turn()
+    paris.start()
+    paris.uplink.came(99, Seal().status(berlin.uplink.src, 1, 4, 4, []))
+    medium.turn()
+    paris.take()
+    assert paris.heard == {berlin.src: [1, 2, 3]}
+    for each in (oslo, berlin, paris):
+        each.journal.close()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -284,6 +285,21 @@ async def test_hosts_are_looked_for_sooner_while_there_is_no_daemon(
     looking.cancel()
     assert pauses == [AWAY_SECONDS, AWAY_SECONDS, LOOK_SECONDS]
     assert service.core._hosts == [b"here"]
+    service._journal.close()
+
+
+@pytest.mark.parametrize(("fault", "where"), [("", "in the journal"), ("disk is full", "in memory")])
+async def test_the_log_says_where_messages_wait_while_cut_off(
+    daemon: DaemonProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, where: str
+) -> None:
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr("bccnd.uplink.service.log.warning", lambda _event, **more: said.append(more))
+    service = made(daemon, journal=tmp_path / "journal")
+    said.clear()
+    service._journal.fault = fault
+    monkeypatch.setattr(service.carrier, "facts", lambda: SimpleNamespace(reason="no answer"))
+    service._look_at_carrier()
+    assert [each["waits"] for each in said] == [where]
     service._journal.close()
 
 

@@ -84,7 +84,7 @@ def overall(totals: Totals, recorded: bool) -> list[Finding]:
     """How much was lost in all, or why that is unknown."""
     if not totals.sent:
         text = (
-            "Loss is unknown: no host was recording while another one sent."
+            "Loss is unknown: no host was recording while another one of its segment sent."
             if recorded
             else "Loss is unknown: there is no recording."
         )

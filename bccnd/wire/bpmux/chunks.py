@@ -139,6 +139,11 @@ class Reader:
         self._begun = b""
         self._rest = 0
 
+    @property
+    def is_within_a_head(self) -> bool:
+        """Whether the beginning of a chunk has come, and not yet where its payload begins."""
+        return bool(self._begun)
+
     def feed(self, data: bytes) -> Iterator[tuple[int, int, int, bytes, int]]:
         """``(kind, id, number, piece, rest)`` of each chunk, as much of its payload as is here, and how much is not.
 
@@ -178,12 +183,10 @@ def parse(data: bytes) -> list[Chunk]:
     """The chunks of a string of bytes that ends with one."""
     reader = Reader()
     chunks = []
-    size = 0
     for kind, ident, number, piece, rest in reader.feed(data):
         if rest:
             raise BpmuxError("cut", f"{rest} bytes of a payload are missing")
         chunks.append(Chunk(kind, ident, number, piece))
-        size += HEADS[data[size]][1] + len(piece)  # type: ignore[index]
-    if size != len(data):
+    if reader.is_within_a_head:
         raise BpmuxError("cut", "the last chunk is not whole")
     return chunks

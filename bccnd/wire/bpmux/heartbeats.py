@@ -7,7 +7,7 @@ is given up at the time at which the next one would be due. Time is any clock in
 
 from heapq import heappop, heappush
 
-from bccnd.wire.bpmux.entities import Channel, Request
+from bccnd.wire.bpmux.entities import Channel, Request, State
 from bccnd.wire.bpmux.events import Entity
 
 IDLE_SECONDS = 10.0
@@ -99,6 +99,4 @@ class Heartbeats:
 
 def _is_of_interest(entity: Entity) -> bool:
     """Whether we still wait for something: messages, or the response."""
-    if isinstance(entity, Request):
-        return entity.state.value == "open"
-    return entity.receiving.value == "open"
+    return (entity.state if isinstance(entity, Request) else entity.receiving) is State.OPEN

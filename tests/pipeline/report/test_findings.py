@@ -55,7 +55,8 @@ def sentences(found: list[Finding]) -> list[str]:
         ),
         (Totals(), False, Level.UNKNOWN, "Loss is unknown: there is no recording."),
         (
-            Totals(), True, Level.UNKNOWN, "Loss is unknown: no host was recording while another one sent.",
+            Totals(), True, Level.UNKNOWN,
+            "Loss is unknown: no host was recording while another one of its segment sent.",
         ),
     ],
 )  # fmt: skip

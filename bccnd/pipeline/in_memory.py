@@ -3,7 +3,7 @@
 Rules
 - What it finds, Spark would find as well: ``analyse`` takes whichever can be had. The rest of the tables, of few
   rows, are Spark's.
-- Words of more rows than WORDS do not fit into memory: then Spark does all.
+- Words of more rows than WORDS, or samples of more than SAMPLED, do not fit into memory: then Spark does all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,6 +25,8 @@ from bccnd.pipeline.times import HOUR_NS, MINUTE_NS, SECOND_NS
 
 # Rows of digests. A million take 700 MB while they are matched.
 WORDS = 4_000_000
+# Of each digest as many as ``latency`` samples, and all messages of who chooses numbers that are in each sample.
+SAMPLED = 4 * latency.SAMPLED_ROWS
 _TIMES = {"hour": HOUR_NS, "minute": MINUTE_NS}
 _MOMENT = pa.timestamp("us", tz="UTC")
 _TYPES = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "double": pa.float64(),
@@ -41,7 +43,7 @@ class Found(NamedTuple):
     bursts: pa.Table
 
 
-class Here:
+class InMemory:
     """Of digests ``words`` and ``sample``."""
 
     def __init__(self, words: pa.Table, sample: pa.Table, stretches: DataFrame, slot_ns: int) -> None:

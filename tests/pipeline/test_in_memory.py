@@ -1,15 +1,18 @@
-"""``bccnd/pipeline/here.py``: the tables are those that Spark makes of the same rows."""
+"""``bccnd/pipeline/in_memory.py``: the tables are those that Spark makes of the same rows."""
 
 import random
 from collections import Counter
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from bccnd.pipeline import digests
+from bccnd.pipeline import analyse, digests
 from bccnd.pipeline.analyse import Keeping, Span, Table, tables, typed
 from bccnd.pipeline.digests import Parts
+from bccnd.pipeline.in_memory import SAMPLED, WORDS
 from bccnd.pipeline.layout import TABLES
 from tests.pipeline.rows import datagram, mark, recording, sent, traffic
 
@@ -72,3 +75,10 @@ def test_tables_made_in_memory_are_those_of_spark(spark: SparkSession) -> None:
         assert rows == counted(name, other), name
         assert rows, name
         assert isinstance(table, DataFrame) == (name not in OF_ARROW), name
+
+
+@pytest.mark.parametrize(("name", "most"), [("words", WORDS), ("sample", SAMPLED)])
+def test_what_does_not_fit_into_memory_is_not_read(name: str, most: int) -> None:
+    parts: Any = SimpleNamespace(rows={"words": 1, "sample": 1, name: most + 1}.__getitem__)
+    stretches: Any = None
+    assert analyse._held(parts, Span(), Span(), (), stretches, 1) is None

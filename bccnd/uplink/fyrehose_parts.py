@@ -11,8 +11,8 @@ HOPE = 2
 # many (``bccnd/backbone/numbers.py``); and the numbers of a sample.
 SAMPLES_LEAST, SAMPLES_MOST, SAMPLE_DISTANCE, SAMPLE = 8, 64, 1 << 18, 16
 # What a crash of our backbone leaves out when it gave few numbers before. So where the gap ends, less this, up to so
-# many times, another one may have begun. It is a sample below, as the first numbers of the last backbone may have been
-# missed here, and one above, as nobody was a subscriber yet when the other one gave its first numbers.
+# many times, another one may have begun. There is a sample below, as the first numbers of the last backbone may have
+# been missed here, and one above, as nobody was a subscriber yet when the other one gave its first numbers.
 CRASH, CRASHES = 1 << 20, 3
 
 WAITING, READY, ASKED, RESTING, GONE = range(5)

@@ -26,7 +26,7 @@ from bccnd.uplink.exports import Route, exported, imported
 from bccnd.uplink.heard import Heard
 from bccnd.uplink.homes import Homes
 from bccnd.uplink.inbound import Inbound, Lasts
-from bccnd.uplink.journal import Journal
+from bccnd.uplink.journal import RESTART_JUMP, Journal
 from bccnd.uplink.options import Options
 from bccnd.uplink.outbound import Outbound
 from bccnd.wire.link import (
@@ -431,7 +431,7 @@ class Uplink:
                     "instance": link.src.rpartition(b"/")[2].decode(),
                     "heard": round(now - link.heard, 3),
                     "next": link.next,
-                    "behind": max(0, link.said_next - link.next),
+                    "behind": max(0, link.said_next - link.next) % RESTART_JUMP,
                     "held": len(link.held),
                     "datagrams": link.datagrams,
                     "messages": link.messages,

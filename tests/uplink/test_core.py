@@ -14,7 +14,7 @@ from bccnd.uplink.core import (
     STATUS_SECONDS,
     Uplink,
 )
-from bccnd.uplink.journal import RESTART_JUMP, Journal, Limits
+from bccnd.uplink.journal import Journal, Limits
 from bccnd.uplink.options import Options
 from bccnd.wire.bccn1 import Integrity
 from bccnd.wire.link import Seal, Status, source
@@ -582,17 +582,6 @@ def test_a_link_may_begin_at_any_number() -> None:
     world.pass_on()
     assert taken(paris) == [datagram(seq) for seq in range(1, 6)]
     assert paris.inbound.received.lost == 0
-
-
-def test_what_a_restart_leaves_out_is_not_to_come() -> None:
-    world = World()
-    paris = world.uplink(b"paris")
-    far = world.uplink(b"far").carrier
-    src = source(b"far", b"f" * 16)
-    far.say(Seal().numbered(src, 1, 1, datagram(1)))
-    far.say(Seal().status(src, 1, 1, RESTART_JUMP + 5, []))
-    world.pass_on()
-    assert [link["behind"] for link in paris.facts()["links"] if link["messages"]] == [3]
 
 
 def test_facts_are_plain_values() -> None:

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bccnd.wire.link import Numbered, Seal, messages
+from bccnd.uplink.journal import RESTART_JUMP
+from bccnd.wire.link import Numbered, Seal, messages, source
 from tests.uplink.medium import Faults, Medium
-from tests.uplink.segment import IN_MEMORY, Clock, Segment
+from tests.uplink.segment import IN_MEMORY, Clock, Segment, datagram
+from tests.uplink.test_core import World
 
 CHANCES = st.sampled_from([0.0, 0.1, 0.5])
 WITHOUT_KILLS = [
@@ -88,10 +90,10 @@ class Story:
     def published(self) -> set[int]:
         """The sequence numbers of all messages that have a position."""
         found = set()
-        for datagram in self.medium.order[1:]:
-            header = Seal().open(datagram)
+        for carried in self.medium.order[1:]:
+            header = Seal().open(carried)
             if isinstance(header, Numbered):
-                found |= {message[2] for message in messages(datagram, header.at)}
+                found |= {message[2] for message in messages(carried, header.at)}
         return found
 
 
@@ -186,3 +188,14 @@ def test_where_a_link_begins_is_known_after_a_kill(tmp_path: Path) -> None:
     assert paris.heard == {berlin.src: [1, 2, 3]}
     for each in (oslo, berlin, paris):
         each.journal.close()
+
+
+def test_what_a_restart_leaves_out_is_not_to_come() -> None:
+    world = World()
+    paris = world.uplink(b"paris")
+    far = world.uplink(b"far").carrier
+    src = source(b"far", b"f" * 16)
+    far.say(Seal().numbered(src, 1, 1, datagram(1)))
+    far.say(Seal().status(src, 1, 1, RESTART_JUMP + 5, []))
+    world.pass_on()
+    assert [link["behind"] for link in paris.facts()["links"] if link["messages"]] == [3]

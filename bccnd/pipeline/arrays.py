@@ -4,6 +4,7 @@ Where Spark would be given a query, numpy is given these.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,11 @@ def begins(*keys: Array) -> Array:
     for key in keys:
         differs[1:] |= key[1:] != key[:-1]
     return np.flatnonzero(differs)
+
+
+def runs(*keys: Array) -> Iterable[tuple[int, int]]:
+    """From where and up to where the keys, all in order, are the same."""
+    return pairwise([*begins(*keys).tolist(), len(keys[0])])
 
 
 def lengths(starts: Array, total: int) -> Array:

@@ -35,6 +35,7 @@ from bccnd.pipeline.arrays import (
     highest,
     lengths,
     lowest,
+    runs,
     so_far,
     together,
     until_bit,
@@ -115,8 +116,7 @@ class Words:
 def at_stretches(host: Array, time_ns: Array, stretches: Stretches) -> Array:
     """``coverage.stretch_at``, of rows in the order of ``host``."""
     positions = np.zeros(len(host), np.int64)
-    starts = begins(host) if len(host) else host
-    for start, end in zip(starts, np.append(starts[1:], len(host)), strict=True):
+    for start, end in runs(host):
         if (spans := stretches.get(int(host[start]))) is not None:
             of = time_ns[start:end]
             positions[start:end] = np.searchsorted(spans[0], of, "right") + np.searchsorted(
@@ -205,8 +205,7 @@ class Pairs:
 
     def __iter__(self) -> Iterator[tuple[int, Array, Array]]:
         """Receivers, and the senders of each, and their rows."""
-        starts = begins(self._receivers) if len(self._receivers) else self._receivers
-        for start, end in zip(starts, np.append(starts[1:], len(self._receivers)), strict=True):
+        for start, end in runs(self._receivers):
             yield int(self._receivers[start]), self._sender[start:end], self._order[start:end]
 
     def whole(self, slots: "Slots", rows: Array, row_of: Array, slot_ns: int) -> Array:

@@ -14,8 +14,6 @@ ROOT = Path(__file__).parents[2]
 # For the Python processes that Spark starts.
 os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT / 'clients' / 'python'}"
 FAST = {
-    "spark.sql.codegen.wholeStage": "true",
-    "spark.sql.codegen.factoryMode": "CODEGEN_ONLY",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
 }

@@ -32,3 +32,9 @@ def test_groups_are_in_order_and_nothing_gives_none() -> None:
 
 def test_sums_begin_anew_in_each_group() -> None:
     assert arrays.so_far(np.array([1, 1, 1, 0, 1]), np.array([0, 2])).tolist() == [1, 2, 1, 1, 2]
+
+
+def test_runs_are_where_keys_stay_the_same() -> None:
+    assert [*arrays.runs(np.array([1, 1, 2]), np.array([5, 6, 6]))] == [(0, 1), (1, 2), (2, 3)]
+    assert [*arrays.runs(np.array([4, 4]))] == [(0, 2)]
+    assert [*arrays.runs(np.zeros(0))] == []

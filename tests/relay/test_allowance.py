@@ -68,13 +68,13 @@ def test_a_clock_that_stands_or_goes_back_takes_nothing_away() -> None:
 def test_who_asks_seldom_is_answered_whoever_floods(eight: int, crowd: int) -> None:
     shares = Shares(eight)
     answered = 0
-    for tenth in range(-100, 100):
+    for tenth in range(-100, 300):
         for number in range(crowd):
             for asker in range(20):
                 shares.take(b"loud%d" % number, b"x%d" % (asker % 4), 100.0 + tenth / 10)
         if tenth >= 0 and tenth % 10 == 9:
             answered += shares.take(b"quiet", b"x", 100.0 + tenth / 10)
-    assert answered == 10
+    assert answered == 30
 
 
 def test_those_who_ask_all_the_time_get_as_much_each() -> None:

@@ -33,7 +33,7 @@ from tests.simulation.scenario import (
 from tests.simulation.shrink import shrink
 from tests.simulation.world import World
 
-HISTORIES, LINKED, PARTS = 360, 40, 4
+HISTORIES, LINKED, PARTS = 500, 40, 4
 PART = HISTORIES // PARTS
 ROOT = Path(__file__).parent.parent.parent
 

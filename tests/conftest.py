@@ -16,9 +16,10 @@ from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.needs import IN_CI, NOT_IN_CI, require
 from tests.plain_bccn import free_port
 from tests.quick import is_quick
+from tests.spark import archive
 
 TESTS = Path(__file__).parent
-os.environ["SPARK_CONF_DIR"] = str(TESTS / "spark")
+os.environ["SPARK_CONF_DIR"] = str(archive.folder())
 _left = {"tests": 0}
 
 # However long an example takes: a busy machine may stop it in the middle.
@@ -87,6 +88,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what ``tests/run.sh`` chooses by: ``quick``, and of the pipeline's tests all others as ``spark``."""
     for item in items:
@@ -95,9 +97,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif TESTS / "pipeline" in item.path.parents:
             item.add_marker("spark")
         if item.get_closest_marker("spark"):
+            _is_found(item)
             # One process starts the fixture's Spark, which is the faster the longer it runs.
-            shares = "spark" in getattr(item, "fixturenames", ())
-            item.add_marker(pytest.mark.xdist_group("fixture" if shares else item.path.stem))
+            item.add_marker(pytest.mark.xdist_group("fixture" if _shares_spark(item) else item.path.stem))
+    # What takes longest begins first, for no processor to wait at the end.
+    items.sort(key=lambda item: not _shares_spark(item))
+
+
+def _is_found(item: pytest.Item) -> None:
+    """``tests/run.sh`` runs what Spark's tests are by the text of their files, and would leave this one out."""
+    if TESTS / "pipeline" not in item.path.parents and "mark.spark" not in item.path.read_text():
+        raise pytest.UsageError(f"{item.nodeid} has Spark's mark from elsewhere than its file")
+
+
+def _shares_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
 
 
 def pytest_collection_finish() -> None:

@@ -109,6 +109,10 @@ if [ -z "${BCCN_PURE-}" ] && ! .venv/bin/python -c 'from bccnd.wire.native impor
     export BCCN_PURE
 fi
 
+if [ "$form" != quick ] && have java; then
+    .venv/bin/python -m tests.spark.archive || say "without an archive of Spark's classes its tests take a quarter longer"
+fi
+
 [ "$form" != setup-only ] || exit 0
 for given in "$@"; do
     case $given in -k* | -m* | [!-]*) form=${form:-named} ;; esac
@@ -125,11 +129,13 @@ if [ "$form" = quick ]; then
 fi
 
 # Spark's tests compute and the others mostly wait: both run at once. Neither goes first: Spark gives a process that it
-# starts ten seconds to answer. Those that share one Spark are a group of their own.
+# starts ten seconds to answer. Those that share one Spark are a group of their own. Only files that may have such tests
+# are read for them (tests/conftest.py).
+with_spark="tests/pipeline $(grep -rl --include='test_*.py' 'mark\.spark' tests | grep -v '^tests/pipeline/')"
 spark_output=$(mktemp)
 trap 'rm -f "$spark_output"' EXIT
 # shellcheck disable=SC2086
-$side_by_side --dist=loadgroup -n 2 -m spark "$@" >"$spark_output" 2>&1 &
+$side_by_side --dist=loadgroup -n 2 -m spark $with_spark "$@" >"$spark_output" 2>&1 &
 spark=$!
 trap 'kill $spark 2>/dev/null; exit 130' INT TERM
 status=0

@@ -88,7 +88,6 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what ``tests/run.sh`` chooses by: ``quick``, and of the pipeline's tests all others as ``spark``."""
     for item in items:
@@ -96,22 +95,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("quick")
         elif TESTS / "pipeline" in item.path.parents:
             item.add_marker("spark")
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("one_spark")
         if item.get_closest_marker("spark"):
             _is_found(item)
-            # One process starts the fixture's Spark, which is the faster the longer it runs.
-            item.add_marker(pytest.mark.xdist_group("fixture" if _shares_spark(item) else item.path.stem))
-    # What takes longest begins first, for no processor to wait at the end.
-    items.sort(key=lambda item: not _shares_spark(item))
 
 
 def _is_found(item: pytest.Item) -> None:
-    """``tests/run.sh`` runs what Spark's tests are by the text of their files, and would leave this one out."""
+    """``tests/run.sh`` finds tests with Spark by the text of their files, and would leave others out."""
     if TESTS / "pipeline" not in item.path.parents and "mark.spark" not in item.path.read_text():
-        raise pytest.UsageError(f"{item.nodeid} has Spark's mark from elsewhere than its file")
-
-
-def _shares_spark(item: pytest.Item) -> bool:
-    return "spark" in getattr(item, "fixturenames", ())
+        raise pytest.UsageError(f"{item.nodeid} has the mark spark from elsewhere than its file")
 
 
 def pytest_collection_finish() -> None:

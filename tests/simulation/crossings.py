@@ -11,7 +11,9 @@ message twice or out of order, wherever it is from.
     bridge   a daemon refuses nothing that an uplink brings, but what it has had
     memory   what is held and what waits for the segment is within its bounds
     rest     in the end nothing is held, waits, or is missing
-    hole     what was not carried is no loss in the segment, and asked for there by nobody
+    hole     what was not carried is no loss in the segment, and asked for there by nobody; but for what stands before
+             the first number that a second bridge brings of a source: the other may have brought it, so it is asked
+             for, and lost when nobody answers (``bccnd/wire/REPAIR.md``, "Relayed sources")
 
 Nothing here asks an uplink what it did, but for what it counts as lost and what it still keeps.
 """
@@ -116,6 +118,10 @@ class Crossings:
         self._links: dict[bytes, Carried] = {}
         # By the number of a backbone.
         self._numbered: defaultdict[int, set[Said]] = defaultdict(set)
+        # Hosts and publishers: what the bridge of the one brought first of the other. And the highest of these in a
+        # segment: on holes behind it every bridge can speak.
+        self._first: dict[tuple[int, int], int] = {}
+        self._spoken_of: defaultdict[tuple[int, int], int] = defaultdict(int)
         self._is_calm = bool(world.scenario.uplinks) and _loses_nothing(world.scenario)
 
     @property
@@ -208,6 +214,7 @@ class Crossings:
             if message and (said := self._said(message[1], message[2])):
                 life = self._lives[uplink.number]
                 life.handed.setdefault(said, self._world.now)
+                self._note_first(uplink, *said)
                 life.away.add(self._ledger.publishers[said[0]].host.number)
                 self._pasts[uplink.number].handed.add(said)
                 self._tell(f"{uplink.name} hands {self._about(said)} to {uplink.host.name}")
@@ -216,11 +223,21 @@ class Crossings:
         """A daemon asks its segment for what it misses."""
         if not self._is_calm or not isinstance(found := parse(payload), Resend):
             return
-        there = self._ledger.spread[sender.segment]
         for src, ranges in found.numbers:
             for said in (self._said(src, seq) for numbers in ranges for seq in numbers):
-                if said and said not in there:
+                if said and self._is_hole(sender.segment, *said):
                     raise Broken("hole", f"{sender.name} asks for {self._about(said)}, which was not carried")
+
+    def _note_first(self, uplink: "UplinkProgram", publisher: int, index: int) -> None:
+        """A daemon that dies forgets it; in a history that is calm none does."""
+        if self._first.setdefault((uplink.host.number, publisher), index) == index:
+            key = uplink.segment, publisher
+            self._spoken_of[key] = max(self._spoken_of[key], index)
+
+    def _is_hole(self, segment: int, publisher: int, index: int) -> bool:
+        """Whether a message was not carried to the segment, and a bridge there is to say so."""
+        there = (publisher, index) in self._ledger.spread[segment]
+        return not there and index >= self._spoken_of[segment, publisher]
 
     def _tell(self, text: str) -> None:
         self._world.story.tell(self._world.now, text)
@@ -247,9 +264,12 @@ class Crossings:
     def check(self) -> None:
         world = self._world
         for host in world.hosts.values() if self._is_calm else ():
+            there = self._ledger.spread[host.plan.segment]
             for publisher in self._ledger.publishers:
                 account = host.relay.state.sources.get(publisher.src)
-                if account is not None and account.lost:
+                told = self._spoken_of[host.plan.segment, publisher.number]
+                unspoken = sum((publisher.number, index) not in there for index in range(told))
+                if account is not None and account.lost > unspoken:
                     raise Broken(
                         "hole", f"{host.name} counts {account.lost} of {publisher.src.decode()} as lost"
                     )

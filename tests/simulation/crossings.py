@@ -4,7 +4,8 @@ The rules, by the name that a ``Broken`` has. Those of each segment (``invariant
 message twice or out of order, wherever it is from.
 
     number   a backbone gives no number twice, an uplink no link number to two datagrams
-    loop     an uplink carries a message once, and none back to where it had it from
+    loop     an uplink carries a message once, and none back to where it had it from; but for one that it had to let
+             go before it came, as too much waited behind it
     kept     what an uplink was given to export is on its backbone in the end, unless it died with it
     told     what is on a backbone is handed to the daemon of each other segment, or counted as lost
     both     what was handed over is not counted as lost as well
@@ -24,7 +25,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from bccnd.relay.pattern import matches
-from bccnd.uplink.core import EARLY_SECONDS, ECHO_SECONDS
+from bccnd.uplink.core import EARLY_SECONDS, ECHO_BYTES, ECHO_SECONDS
 from bccnd.wire.link import Numbered, Seal, inner, messages, segment_of
 from bccnd.wire.repair import Resend, parse
 from tests.simulation.invariants import Broken, Ledger
@@ -67,8 +68,9 @@ def _loses_nothing(scenario: Scenario) -> bool:
 @dataclass
 class Life:
     """One life of an uplink. ``given``: what it was to export, and when; ``handed``: what it handed to the daemon,
-    and when; ``pushed``: the link datagram that has a message of one life of the daemon; ``away``: hosts of which the
-    carrier had brought something; ``begun``: when it heard of each link first.
+    and when; ``kept_back``: when messages came that wait whether they come by the carrier, and with how many bytes;
+    ``pushed``: the link datagram that has a message of one life of the daemon; ``away``: hosts of which the carrier
+    had brought something; ``begun``: when it heard of each link first.
     """
 
     ended: float = 0.0
@@ -76,15 +78,20 @@ class Life:
     given: dict[Said, float] = field(default_factory=dict)
     from_away: set[Said] = field(default_factory=set)
     handed: dict[Said, float] = field(default_factory=dict)
+    kept_back: list[tuple[float, int]] = field(default_factory=list)
     pushed: dict[tuple[int, int, int], int] = field(default_factory=dict)
     away: set[int] = field(default_factory=set)
     begun: dict[bytes, float] = field(default_factory=dict)
 
-    def had(self, said: Said) -> bool:
-        """Whether it knew by its carrier of this message of the segment, or was to wait whether it comes."""
+    def had(self, said: Said, room: int) -> bool:
+        """Whether it knew by its carrier of this message of the segment, or was to wait whether it comes. It has
+        ``room`` for so many bytes that wait.
+        """
         if said not in self.handed or said not in self.given:
             return said in self.handed
-        return said in self.from_away and self.handed[said] - self.given[said] < ECHO_SECONDS
+        given, handed = self.given[said], self.handed[said]
+        waited = sum(size for at, size in self.kept_back if given <= at <= handed)
+        return said in self.from_away and handed - given < ECHO_SECONDS and waited <= room
 
 
 @dataclass
@@ -175,6 +182,7 @@ class Crossings:
                 life.given.setdefault(said, self._world.now)
             if self._ledger.publishers[said[0]].host.number in life.away:
                 life.from_away.add(said)
+                life.kept_back.append((self._world.now, ECHO_BYTES + len(datagram)))
 
     def pushed(self, uplink: "UplinkProgram", number: int, datagram: bytes) -> None:
         src, _, _, inside = self._inside(datagram)
@@ -186,7 +194,7 @@ class Crossings:
             # A daemon that has died knows nothing of what it has had.
             if life.pushed.setdefault((*each, uplink.host.lives), number) != number:
                 raise Broken("loop", f"{uplink.name} carries {self._about(each)} a second time")
-            if life.had(each):
+            if life.had(each, uplink.core.options.hold_bytes):
                 raise Broken("loop", f"{uplink.name} carries {self._about(each)} back")
         self._tell(f"{uplink.name} carries {self._about(*inside)} as link number {number}")
 

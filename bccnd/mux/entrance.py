@@ -4,6 +4,7 @@ Rules
 - Who comes in is counted against its user, or turned away and told why. There are REFUSALS of those at a time;
   whoever comes besides is closed at once.
 - Without descriptors it pauses, and those that have connected wait.
+- A socket file that goes while the door stands is made again.
 """
 
 import socket
@@ -13,6 +14,7 @@ from errno import EMFILE, ENFILE, ENOBUFS, ENOMEM
 
 import structlog
 
+from bccnd.errors import BccndError
 from bccnd.mux import limits
 from bccnd.mux.carrier import Carrier, Plain
 from bccnd.mux.connection import Connection, House
@@ -39,25 +41,45 @@ class Far:
 
 
 class Entrance:
-    """``listening``: non-blocking. ``welcome`` makes a connection of what was accepted; ``empty`` sends away those of
-    whom nobody knows yet who they are.
+    """``listen`` makes the socket, and raises ``BccndError``. ``welcome`` makes a connection of what was accepted;
+    ``empty`` sends away those of whom nobody knows yet who they are.
     """
 
     def __init__(
         self,
         house: House,
-        listening: Listening,
+        listen: Callable[[], Listening],
         welcome: Callable[[socket.socket], None],
         empty: Callable[[], None] = lambda: None,
     ) -> None:
         self._empty = empty
         self._house = house
-        self._listening = listening
+        self._listen = listen
+        self._listening = listen()
+        self._gone_told = False
         self._welcome = welcome
         self._is_full = False
 
     def open(self) -> None:
         self._house.loop.add_reader(self._listening, self._accept)
+
+    def tick(self) -> None:
+        """Make a socket file that has gone again: it was removed by mistake. Call this each second."""
+        if not local_stream.is_gone(self._listening):
+            return
+        try:
+            listening = self._listen()
+        except BccndError as error:
+            if not self._gone_told:
+                log.warning("socket file gone: nobody can connect", reason=str(error))
+            self._gone_told = True
+            return
+        self._accept()  # those that had connected
+        self._house.loop.remove_reader(self._listening)
+        self._listening.close()
+        self._listening, self._gone_told = listening, False
+        self.open()
+        log.warning("socket file made again", socket=listening.getsockname())
 
     def close(self) -> None:
         self._house.loop.remove_reader(self._listening)
@@ -112,7 +134,7 @@ def let_in(
     return Connection(house, accepted, carrier, peer, chatter=chatter, turned_away=reason, early=early)
 
 
-def local_entrance(house: House, listening: Listening) -> Entrance:
+def local_entrance(house: House, listen: Callable[[], Listening]) -> Entrance:
     """For programs of this host, who are what the kernel says."""
 
     def welcome(accepted: socket.socket) -> None:
@@ -120,10 +142,10 @@ def local_entrance(house: House, listening: Listening) -> Entrance:
         groups = (found.gid, *sorted(found.groups - {found.gid}))
         let_in(house, accepted, Plain(), Peer(found.uid, groups, found.pid, found.program))
 
-    return Entrance(house, listening, welcome)
+    return Entrance(house, listen, welcome)
 
 
-def far_entrance(house: House, listening: Listening, greet: "Callable[[], Far]") -> Entrance:
+def far_entrance(house: House, listen: Callable[[], Listening], greet: "Callable[[], Far]") -> Entrance:
     """For programs elsewhere, whose carrier says who they are. ``greet`` makes what the next one is met with."""
     thresholds: dict[Threshold, None] = {}
 
@@ -140,4 +162,4 @@ def far_entrance(house: House, listening: Listening, greet: "Callable[[], Far]")
         for threshold in list(thresholds):
             threshold.drop("stopped")
 
-    return Entrance(house, listening, welcome, empty)
+    return Entrance(house, listen, welcome, empty)

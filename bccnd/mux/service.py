@@ -11,6 +11,7 @@ Rules
 import asyncio
 import signal
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -97,15 +98,16 @@ class Service:
     def _open(self) -> None:
         mode = int(self._settings.socket_mode, 8)
         for where in self._settings.listen:
-            listening = local_stream.listen(where.removeprefix(UNIX).removeprefix(TLS), mode, "--listen")
+            place = where.removeprefix(UNIX).removeprefix(TLS)
+            listen = partial(local_stream.listen, place, mode, "--listen")
             self._entrances.append(
-                far_entrance(self._house, listening, lambda: self._guests.by_tls())
+                far_entrance(self._house, listen, lambda: self._guests.by_tls())
                 if where.startswith(TLS)
-                else local_entrance(self._house, listening)
+                else local_entrance(self._house, listen)
             )
         if self._settings.web:
-            listening = local_stream.listen(self._settings.web, mode, "--web")
-            self._entrances.append(far_entrance(self._house, listening, lambda: self._guests.by_web()))
+            listen = partial(local_stream.listen, self._settings.web, mode, "--web")
+            self._entrances.append(far_entrance(self._house, listen, lambda: self._guests.by_web()))
         for entrance in self._entrances:
             entrance.open()
 
@@ -115,6 +117,8 @@ class Service:
         self._ticking = self._loop.call_later(1.0, self._tick)  # first: a fault costs this tick alone
         self._faults.tick()
         self._health.tick()
+        for entrance in self._entrances:
+            entrance.tick()
         self._supervision.ticked(self._summary())
 
     def _summary(self) -> str:

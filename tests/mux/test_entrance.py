@@ -33,7 +33,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 @pytest.fixture
 async def entrance(house: House, tmp_path: Path) -> AsyncIterator[Entrance]:
-    made = local_entrance(house, local_stream.listen(str(tmp_path / "mux.sock"), 0o600))
+    made = local_entrance(house, lambda: local_stream.listen(str(tmp_path / "mux.sock"), 0o600))
     made.open()
     yield made
     made.close()
@@ -78,6 +78,23 @@ async def test_so_many_who_find_no_place_are_told(
     second.close()
 
 
+async def test_a_socket_file_that_goes_is_made_again(
+    house: House, entrance: Entrance, tmp_path: Path
+) -> None:
+    path = tmp_path / "mux.sock"
+    entrance.tick()
+    early = connect(tmp_path)
+    path.unlink()
+    path.mkdir()
+    entrance.tick()
+    path.rmdir()
+    entrance.tick()
+    await until(lambda: len(house.connections) == 1, "the one that had connected")
+    with connect(tmp_path):
+        await until(lambda: len(house.connections) == 2)
+    early.close()
+
+
 class NoDescriptors:
     """A listening socket that accepts nobody at first."""
 
@@ -102,7 +119,7 @@ async def test_without_descriptors_who_connects_waits(
     listening = local_stream.listen(str(tmp_path / "mux.sock"), 0o600)
     poor = NoDescriptors(listening)
     came: list[socket.socket] = []
-    entrance = Entrance(house, poor, came.append)  # type: ignore[arg-type]
+    entrance = Entrance(house, lambda: poor, came.append)  # type: ignore[arg-type]
     entrance.open()
     with connect(tmp_path):
         await until(lambda: came)

@@ -70,6 +70,10 @@ def send(connection: Connection, channel: Channel, payload: bytes) -> bool:
     return True
 
 
+def room(channel: Channel) -> int:
+    return max(0, channel.room) if channel.is_open and channel.sending is State.OPEN else 0
+
+
 def grant(connection: Connection, channel: Channel, amount: int) -> None:
     if channel.receiving is State.ABSENT:
         raise ValueError(f"{channel} is not to be read")

@@ -170,7 +170,7 @@ def _credit(connection: Connection, kind: int, ident: int, amount: int) -> None:
     if channel.account.credit + amount >= NUMBER_LIMIT:
         raise BpmuxError("credit", f"{channel} has more than {NUMBER_LIMIT - 1}")
     connection.chatter += amount < SMALL_GRANT
-    connection.outgoing.credited(channel.account, amount)
+    connection.credited(channel, amount)
 
 
 def _cancel_acknowledged(connection: Connection, kind: int, ident: int, _number: int) -> None:

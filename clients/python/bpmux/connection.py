@@ -46,6 +46,13 @@ class Connection:
         self.tables.top.window = limits.reserve
         self.top_up(self.tables.top)
 
+    def credited(self, channel: Channel, amount: int) -> None:
+        """The peer takes so much more."""
+        self.outgoing.credited(channel.account, amount)
+        if channel.is_starved:
+            channel.is_starved = False
+            self.events.append(Writable(channel))
+
     def grant(self, channel: Channel, amount: int) -> None:
         """Credit for a way on which this side receives: now, or as soon as its opening is sent."""
         if not channel.is_open:

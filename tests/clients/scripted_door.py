@@ -66,6 +66,9 @@ class ScriptedDoor:
         self.endpoint.close(self.bus, reason)
         self.endpoint.cancel(self.bus, reason)
 
+    def turn_away(self, reason: bytes) -> None:
+        self.endpoint.close(self.endpoint.top, reason)
+
     def drop(self) -> None:
         """The connection, once what was said is sent."""
         self.is_dropped = True

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -117,7 +117,7 @@ def test_a_session_that_the_door_ends_is_made_again(tmp_path: Path) -> None:
     def script(door: ScriptedDoor, packet: bytes) -> bool:
         if packet == b"MSG end\0":
             door.say(b"MSG a\0last")
-            door.end(b"unavailable the daemon went away")
+            door.end(b"")
         return packet.startswith(b"MSG ") or echo(door, packet)
 
     notices: list[bccn.Notice] = []
@@ -152,6 +152,7 @@ def test_a_connection_that_breaks_is_made_again(tmp_path: Path) -> None:
         bus.barrier()
 
 
+@pytest.mark.parametrize("end", [ScriptedDoor.end, ScriptedDoor.turn_away])
 @pytest.mark.parametrize(
     ("reason", "error", "text"),
     [
@@ -162,14 +163,17 @@ def test_a_connection_that_breaks_is_made_again(tmp_path: Path) -> None:
         ),
         (b"unavailable no daemon at /x", bccn.UnavailableError, "no daemon at /x"),
         (b"limit: too many are open", bccn.UnavailableError, "limit: too many are open"),
-        (b"", bccn.UnavailableError, "the daemon went away"),
     ],
 )
 def test_a_door_that_lets_nobody_in_says_why(
-    tmp_path: Path, reason: bytes, error: type[bccn.BccnError], text: str
+    tmp_path: Path,
+    reason: bytes,
+    error: type[bccn.BccnError],
+    text: str,
+    end: Callable[[ScriptedDoor, bytes], None],
 ) -> None:
     def script(door: ScriptedDoor, _: bytes) -> bool:
-        door.end(reason)
+        end(door, reason)
         return True
 
     with ScriptedDoor(tmp_path / "door", script) as door, pytest.raises(error) as raised:

@@ -182,7 +182,9 @@ class Carrier(Thread):
         for event in events:
             if isinstance(event, Message) and event.channel is self._bus:
                 self._arrived.append(event.payload)
-            elif isinstance(event, Closed) and event.entity is self._bus:
+            elif isinstance(event, Closed) and (
+                event.entity is self._bus or event.payload
+            ):  # or all, with a reason
                 self._end(_reason(event.payload))
             elif isinstance(event, Ended) and event.entity is self._bus:
                 self._over = True

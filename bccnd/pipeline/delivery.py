@@ -252,14 +252,8 @@ def bursts(matched_words: DataFrame, sent_words: DataFrame, slot_ns: int) -> Dat
             _sent_ns("last_slots", "last").alias("until_ns"),
             "length",
         )
-        .select(
-            *PAIR,
-            "src",
-            minute(f"from_ns div {slot_ns} * {slot_ns}").alias("minute"),
-            "from_ns",
-            "until_ns",
-            "length",
-        )
+        .withColumn("minute", minute(f"from_ns div {slot_ns} * {slot_ns}"))
+        .select(*PAIR, "src", "minute", "from_ns", "until_ns", "length")
     )
 
 

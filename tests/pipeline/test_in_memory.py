@@ -55,6 +55,8 @@ ROWS = [
         *heard("b/q/1", seq + (seq > 50) * 2**30, 10 + seq, "a"))),
     # Without a record: what these heard tells.
     *(row for seq in range(300) for row in heard("x/p/1", seq, 20 + seq / 2, "a", "b", "c")),
+    # Which rejects what it hears, so that no number is known of it.
+    *recording("q", 0, 200), datagram("q", 20, None, None, verdict="hmac"),
     # On another segment, where all is lost for a while.
     *(row for seq in range(300) for row in (
         sent("y", 10 + seq / 2, "y/p/1", seq), *heard("y/p/1", seq, 10 + seq / 2, *(["z"] if seq < 100 else [])))),

@@ -234,7 +234,7 @@ class Bridge:
                     self._sent.begin_anew(src, seq + done)
                     if source and source.brought >= seq + done:
                         source.brought = -1
-                self._note_relayed(src, seq + done, source, last, moment)
+                self._note_relayed(src, range(seq + done, seq + after), source, last, moment)
                 part = (starts, ends) if same == len(starts) else (starts[done:after], ends[done:after])
                 self._pass_on(session, src, seq + done, chan, route, part, alone, verdict, moment)
             elif verdict in AGAIN:
@@ -290,7 +290,7 @@ class Bridge:
             return
         if source.brought != -1:
             self._note_skipped(src, source, range(source.brought + 1, min(seq, source.last + 1)))
-        source.brought = max(source.brought, seq)
+        source.brought = max(source.brought, seq + len(packets[0]) - 1)
         codec = self._rules.codec
         sealed = [alone] if alone else codec.datagrams(src, seq, self._memory, *packets)
         self._keep(session, src, seq, sealed, moment)
@@ -303,11 +303,12 @@ class Bridge:
             self._sent.keep(src, session.peer.uid, seq, sealed, moment.monotonic)
 
     def _note_relayed(
-        self, src: bytes, seq: int, source: Source | None, last: int | None, moment: Moment
+        self, src: bytes, brought: range, source: Source | None, last: int | None, moment: Moment
     ) -> None:
-        """Message ``seq`` is new: what is there to be said of that? ``source``: its account, with the ``last`` number
-        before it; None if there was none.
+        """What is ``brought`` is new: what is there to be said of that? ``source``: its account, with the ``last``
+        number before it; None if there was none.
         """
+        seq = brought.start
         if source is None or last is None:
             source = self._sources.get(src)
             if source is None:  # it has no name
@@ -317,7 +318,7 @@ class Bridge:
             source.relay_said = moment.monotonic + SAY_AGAIN_SECONDS - SAY_SECONDS
             self._new.append(src)
         before = source.brought
-        source.brought = max(before, seq)
+        source.brought = max(before, brought[-1])
         if -1 < before < seq and (record := self._sent.get(src)):
             if source.gap is not None:  # what is missing here another may have brought
                 record.passed = seq

@@ -132,7 +132,7 @@ def test_what_no_bridge_brought_is_gone_whoever_is_asked():
     """The second lags behind, and knows that the first has brought none of it either."""
     segment, bridge, _ = world(b"other")
     second = bridge_of(segment[b"other"])
-    for numbers in ((0,), (3,)):
+    for numbers in ((-2, -1, 0), (3, 4, 5), (6, 7)):
         for each in (bridge, second):
             bring(each, numbered(*numbers))
             segment.settle()

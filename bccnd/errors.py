@@ -9,7 +9,6 @@
         |-- CaptureError     a capture file did
         |-- FyrehoseError    a packet of a fyrehose backbone or client did (``rule`` says which rule)
         |-- LinkError        a datagram of a link did (``rule`` says which rule)
-        |-- BpmuxError       a chunk of bpmux did (``rule`` says which rule): its connection is dropped
         |-- PacketError      a packet on the local bus did (``code`` goes to its sender)
             |-- FramingError   so badly that what follows cannot be trusted: the client is closed
             |-- DeniedError    by asking for what its sender has no right to (``right``)
@@ -69,14 +68,6 @@ class FyrehoseError(ProtocolError):
 
 class LinkError(ProtocolError):
     """A datagram of a link that is dropped. ``rule``: size, form, key, source, channel, floor, inside or status."""
-
-    def __init__(self, rule: str, detail: str) -> None:
-        super().__init__(f"{rule}: {detail}")
-        self.rule = rule
-
-
-class BpmuxError(ProtocolError):
-    """A chunk after which the connection is dropped. ``rule``: tag, cut, id, state, credit, partial or limit."""
 
     def __init__(self, rule: str, detail: str) -> None:
         super().__init__(f"{rule}: {detail}")

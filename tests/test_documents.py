@@ -27,7 +27,7 @@ from tests.documents import (
     titles,
     tracked,
 )
-from tests.test_imports import CLIENT, EVERYONE, MODULES, PARTS, imports_of, module_name, part_of
+from tests.test_imports import BESIDE, EVERYONE, MODULES, PARTS, imports_of, module_name, part_of
 
 ENDINGS = (
     "py", "pyi", "rs", "c", "h", "hpp", "go", "pm", "pl", "sh", "lua", "toml", "service", "socket", "conf",
@@ -327,13 +327,13 @@ def imported_by(part: str) -> frozenset[str]:
         part_of(name)
         for path in paths
         for name in imports_of(path)
-        if name.split(".")[0] in ("bccnd", "bccn")
+        if name.split(".")[0] in {"bccnd", *BESIDE}
     }
-    return frozenset(found & {*PARTS, CLIENT.name} - EVERYONE - {part})
+    return frozenset(found & (PARTS | BESIDE) - EVERYONE - {part})
 
 
 def test_every_part_has_its_box() -> None:
-    assert set(BOXES) == {part for part in PARTS if part.islower() and part != "py"} | {CLIENT.name}
+    assert set(BOXES) == {part for part in PARTS if part.islower() and part != "py"} | BESIDE
     assert all(box.text for box in BOXES.values())
 
 

@@ -16,9 +16,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bccnd"
 CLIENT = ROOT / "clients" / "python" / "bccn"
+BPMUX = CLIENT.parent / "bpmux"
+# The packages in clients/python; bpmux imports nothing of the project.
+BESIDE = {"bccn", "bpmux"}
 
 # part -> parts it may import, or single modules of them. A part is a package of bccnd/, one of its top modules, or
-# "bccn", the client.
+# one of ``BESIDE``.
 ALLOWED: dict[str, set[str]] = {
     "errors": {"wire"},  # the verdict of a WireError
     "wire": set(),
@@ -119,6 +122,7 @@ def is_within(name: str, allowed: set[str]) -> bool:
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 CLIENT_MODULES = sorted(CLIENT.rglob("*.py"))
+BPMUX_MODULES = sorted(BPMUX.rglob("*.py"))
 PARTS = {
     path.stem if path.is_file() else path.name for path in PACKAGE.iterdir() if not path.name.startswith("_")
 }
@@ -157,7 +161,7 @@ def test_imports_point_one_way(path: Path) -> None:
         assert imports_of(path) == {"os"}, "for BCCN_PURE, and nothing else"
         return
     allowed = ALLOWED[mine] | EVERYONE | {mine}
-    wanted = {name for name in imports_of(path) if part_of(name) in {*PARTS, "bccn"}}
+    wanted = {name for name in imports_of(path) if part_of(name) in PARTS | BESIDE}
     assert {name for name in wanted if not is_within(name, allowed)} == set()
 
 
@@ -191,7 +195,7 @@ def test_wire_and_relay_have_no_io_and_no_clock(path: Path) -> None:
 def test_third_party_packages_stay_where_they_belong(path: Path) -> None:
     inside = module_name(path).removeprefix("bccnd.")
     for package in (
-        {name.split(".")[0] for name in imports_of(path)} - sys.stdlib_module_names - {"bccnd", "bccn"}
+        {name.split(".")[0] for name in imports_of(path)} - sys.stdlib_module_names - {"bccnd", *BESIDE}
     ):
         assert package in ONLY_IN, f"{package} is no dependency of the project"
         assert any(inside == part or inside.startswith(f"{part}.") for part in ONLY_IN[package]), package
@@ -199,12 +203,17 @@ def test_third_party_packages_stay_where_they_belong(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CLIENT_MODULES, ids=module_id)
 def test_the_python_client_needs_only_the_standard_library(path: Path) -> None:
-    assert {name.split(".")[0] for name in imports_of(path)} <= sys.stdlib_module_names | {"bccn"}
+    assert {name.split(".")[0] for name in imports_of(path)} <= sys.stdlib_module_names | BESIDE
+
+
+@pytest.mark.parametrize("path", BPMUX_MODULES, ids=module_id)
+def test_bpmux_is_pure_and_stands_alone(path: Path) -> None:
+    assert {name.split(".")[0] for name in imports_of(path)} <= sys.stdlib_module_names - NOT_PURE | {"bpmux"}
 
 
 def imported_modules(path: Path) -> set[str]:
-    """The modules of bccnd that one imports, whatever it names of them."""
-    others = {module_name(each) for each in MODULES if each != path}
+    """The modules of bccnd or bpmux that one imports, whatever it names of them."""
+    others = {module_name(each) for each in [*MODULES, *BPMUX_MODULES] if each != path}
     return {name if name in others else name.rpartition(".")[0] for name in imports_of(path)} & others
 
 
@@ -231,7 +240,7 @@ def test_the_reader_of_cycles_finds_one() -> None:
 
 
 def test_no_modules_import_each_other() -> None:
-    cycle = find_cycle({module_name(path): imported_modules(path) for path in MODULES})
+    cycle = find_cycle({module_name(path): imported_modules(path) for path in [*MODULES, *BPMUX_MODULES]})
     assert not cycle, " -> ".join(cycle)
 
 
@@ -257,6 +266,11 @@ def test_every_part_has_a_rule() -> None:
 def test_every_module_has_a_test_file_of_its_own(path: Path) -> None:
     inside = path.relative_to(PACKAGE)
     assert (ROOT / "tests" / inside.parent / f"test_{inside.stem}.py").is_file()
+
+
+@pytest.mark.parametrize("path", [path for path in BPMUX_MODULES if path.stem != "__init__"], ids=module_id)
+def test_every_module_of_bpmux_has_a_test_file(path: Path) -> None:
+    assert (ROOT / "tests/clients/bpmux" / f"test_{path.stem}.py").is_file()
 
 
 def test_every_test_file_is_of_a_module_or_of_a_part_of_one() -> None:

@@ -191,8 +191,10 @@ def _cells(uplink: dict[str, Any]) -> list[object]:
     if uplink.get("seconds") is not None:
         state += f" {duration(float(uplink['seconds']))}"
     trip = f"{1000 * took:.1f} ms" if isinstance(took, int | float) else "-"
-    counted = [uplink.get(name) or 0 for name in ("behind", "waiting", "repaired", "lost")]
-    return [uplink["uplink"], uplink.get("segment", "-"), state, trip, *counted, uplink.get("carrier", "-")]
+    counted = [uplink.get(name) or 0 for name in ("behind", "waiting", "repaired")]
+    losses = uplink.get("losses") or {"link": uplink.get("lost") or 0}  # what the lines below name
+    segment, carrier = uplink.get("segment", "-"), uplink.get("carrier", "-")
+    return [uplink["uplink"], segment, state, trip, *counted, sum(losses.values()), carrier]
 
 
 def _link(link: dict[str, Any]) -> str:

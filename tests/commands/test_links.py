@@ -203,7 +203,8 @@ def test_what_became_of_messages_stands_below_too(
     monkeypatch.setattr(Replies, "payloads", replies)
     monkeypatch.setattr(bccn, "Client", Replies)
     assert run(argparse.Namespace(socket=None, wait=1.0, count=1, json=False)) == 0
-    carried, *rest = capsys.readouterr().out.splitlines()[2:]
+    title, row, carried, *rest = capsys.readouterr().out.splitlines()
+    assert row.split()[-2] == "12", title
     assert carried.split("; ") == [
         "  carried 1 message out and 7 in",
         "5 came that import does not name",

@@ -1,5 +1,0 @@
-"""bpmux/rel: channels and requests over one connection, each under its reader's credit (``bccnd/wire/BPMUX.md``).
-
-``chunks`` is the bytes, ``endpoint`` one side of a connection, whatever carries it: bytes in, events out. Both sides
-are the same class.
-"""

@@ -1,0 +1,175 @@
+"""One side of a connection of bpmux/rel: bytes in, events out, and what is to be sent.
+
+    endpoint = Endpoint(now)
+    transport.send(endpoint.data_to_send())             its credit for the top level goes first
+    for event in endpoint.receive(bytes, now): ...      and after each call: send what there is now to send
+    for event in endpoint.expire(now): ...              at ``endpoint.deadline``
+
+- It has no clock, no socket and no loop. Both sides are the same.
+- Sending never waits: what the peer has no credit for is queued, up to a limit, and goes out as credit comes.
+- After ``BpmuxError`` the connection is dropped: there is nothing to send, and whatever comes is passed over.
+  ``events`` still has what came before the fault.
+- The endpoint keeps the top level at ``Limits.reserve`` of credit by itself, acknowledges and answers pings.
+- While ``replies`` is large the peer does not read: then do not read from it either. At ``Limits.replies`` whatever
+  causes one more raises ``BpmuxError``.
+"""
+
+from bpmux import chunks
+from bpmux.actions import Actions
+from bpmux.entities import Channel, Request
+from bpmux.errors import BpmuxError
+from bpmux.events import Entity, Event, Silent
+from bpmux.heartbeats import Heartbeats
+from bpmux.incoming import Incoming
+from bpmux.limits import Limits
+
+# Of a cancellation for want of pongs.
+NO_PONG = b"no pong came"
+
+
+class Endpoint:
+    """``top``: the channel that is always open. Channels and requests are handles of this endpoint alone."""
+
+    __slots__ = ("_actions", "_beats", "_incoming")
+
+    def __init__(self, now: float, limits: Limits | None = None) -> None:
+        self._actions = Actions(limits or Limits())
+        self._beats = Heartbeats(self._actions.tables.top, now)
+        self._incoming = Incoming(self._actions, self._beats)
+
+    # --- bytes, time and events ---
+
+    def receive(self, data: bytes, now: float) -> list[Event]:
+        """What these bytes bring, and whatever else happened since the last call. Raises ``BpmuxError``."""
+        if data:
+            self._beats.heard(now)
+        try:
+            self._incoming.receive(data)
+        except BpmuxError:
+            self._actions.drop()
+            raise
+        return self.events()
+
+    def expire(self, now: float) -> list[Event]:
+        """Ping what is due, and give up what did not answer."""
+        pings, lost = self._beats.due(now)
+        for entity in pings:
+            self._ping(entity)
+        for entity in lost:
+            self._actions.events.append(Silent(entity))
+            if entity is not self.top:
+                self._actions.cancel(entity, NO_PONG)
+        return self.events()
+
+    def events(self) -> list[Event]:
+        """What happened outside of ``receive`` and ``expire``: ``Writable``, and ``Finished`` with the last bytes."""
+        events, self._actions.events = self._actions.events, []
+        return events
+
+    def data_to_send(self, limit: int = 64 * 1024) -> bytes:
+        """What may be sent now, about ``limit`` bytes of it; call again once that is gone, until it is empty."""
+        return self._actions.outgoing.take(limit)
+
+    @property
+    def deadline(self) -> float:
+        return self._beats.deadline
+
+    # --- channels ---
+
+    @property
+    def top(self) -> Channel:
+        return self._actions.tables.top
+
+    def open_sink(self, payload: bytes) -> Channel | None:
+        """A channel to send on. None: as many as ``Limits.channels`` are open already."""
+        return self._actions.open(chunks.SINK, payload, 0)
+
+    def open_stream(self, payload: bytes, window: int = 0) -> Channel | None:
+        """A channel to receive on. With a window the peer has that much credit at once; see ``set_window``."""
+        return self._actions.open(chunks.STREAM, payload, window)
+
+    def open_duplex(self, payload: bytes, window: int = 0) -> Channel | None:
+        return self._actions.open(chunks.DUPLEX, payload, window)
+
+    def send(self, channel: Channel, payload: bytes) -> bool:
+        """False if it is not taken: the peer takes no more, or the queue is full and ``Writable`` will come."""
+        return self._actions.send(channel, payload)
+
+    def grant(self, channel: Channel, amount: int) -> None:
+        """Let the peer send so many bytes more. Not together with a window."""
+        self._actions.grant(channel, amount)
+
+    def set_window(self, channel: Channel, window: int) -> None:
+        """Keep the peer's credit at ``window`` bytes, less what of its messages is not ``consumed``.
+
+        A message that comes in several chunks is granted anew as it comes, so any window lets any message pass.
+        """
+        self._actions.set_window(channel, window)
+
+    def consumed(self, channel: Channel, size: int) -> None:
+        """So many bytes of messages are dealt with; for channels with a window."""
+        self._actions.consumed(channel, size)
+
+    # --- requests ---
+
+    def request(self, payload: bytes) -> Request | None:
+        """None: as many as ``Limits.requests`` wait already."""
+        return self._actions.ask(payload)
+
+    def respond(self, request: Request, payload: bytes) -> bool:
+        """False: it is answered or ended already."""
+        return self._actions.answer(request, payload)
+
+    # --- to end ---
+
+    def cancel(self, entity: Entity, payload: bytes = b"") -> None:
+        """Take no more: of a channel that we receive on, or of a request of ours."""
+        self._actions.cancel(entity, payload)
+
+    def close(self, entity: Entity, payload: bytes = b"", *, at_once: bool = False) -> None:
+        """Send no more: on a channel once what is queued has gone, or ``at_once``; to a request of the peer."""
+        self._actions.close(entity, payload, at_once=at_once)
+
+    # --- heartbeats ---
+
+    def watch(self, entity: Entity, seconds: float, now: float) -> bool:
+        """Ping a channel that we receive on, or a request of ours, as long as it is open. False: too many are."""
+        return self._beats.watch(entity, seconds, now)
+
+    def _ping(self, entity: Entity) -> None:
+        if isinstance(entity, Request):
+            kind = chunks.PING_REQUEST
+        else:
+            kind = chunks.PING if entity.ours else chunks.PING_PEER
+        self._actions.outgoing.reply(kind, entity.id)
+
+    # --- what it costs ---
+
+    @property
+    def chunks(self) -> int:
+        """How many have come."""
+        return self._incoming.count
+
+    @property
+    def chatter(self) -> int:
+        """How many of them moved nothing: without a byte, grants of next to nothing, heartbeats."""
+        return self._incoming.chatter
+
+    @property
+    def replies(self) -> int:
+        """Bytes of acknowledgements, grants and pongs that were not taken yet."""
+        return self._actions.outgoing.replies
+
+    @property
+    def queued(self) -> int:
+        """Bytes of payloads that wait for credit or for the transport."""
+        return self._actions.outgoing.waiting
+
+    @property
+    def held(self) -> int:
+        """Bytes of payloads that have begun and not ended."""
+        return self._actions.unfinished.held
+
+    @property
+    def has_data_to_send(self) -> bool:
+        return self._actions.outgoing.has_more

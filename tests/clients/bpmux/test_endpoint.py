@@ -1,0 +1,123 @@
+"""An endpoint as a program sees it."""
+
+from bpmux import chunks
+from bpmux.chunks import TOP, Chunk, head, parse
+from bpmux.endpoint import NO_PONG, Endpoint
+from bpmux.events import Cancelled, Closed, Ended, Message, Requested, Responded, Silent
+from bpmux.heartbeats import IDLE_SECONDS, MISSED_LIMIT
+from bpmux.limits import TOP_LEVEL_RESERVE
+from tests.clients.bpmux.joined import Joined
+from tests.fuzz.steps import Steps
+
+
+def test_credit_for_the_top_level_goes_first() -> None:
+    assert parse(Endpoint(0.0).data_to_send()) == [Chunk(chunks.CREDIT, TOP, TOP_LEVEL_RESERVE)]
+
+
+def test_a_session_from_its_opening_to_its_end() -> None:
+    joined = Joined()
+    bus, theirs = joined.opened("duplex", window=65536)
+    joined.there.set_window(theirs, 65536)
+    joined.here.send(bus, b"CMSG ping")
+    request = joined.here.request(b"status")
+    here, there = joined.settle()
+    assert here == []
+    (asked,) = [event.request for event in there if isinstance(event, Requested)]
+    assert Message(theirs, b"CMSG ping") in there
+    joined.there.send(theirs, b"CMSG pong\0")
+    joined.there.respond(asked, b"{}")
+    here, _ = joined.settle()
+    assert request
+    assert sorted(here, key=repr) == [Message(bus, b"CMSG pong\0"), Responded(request, b"{}")]
+    joined.here.close(bus)
+    _, there = joined.settle()
+    assert there == [Closed(theirs, b"")]
+    joined.there.close(theirs)
+    here, there = joined.settle()
+    assert (here, there) == ([Closed(bus, b""), Ended(bus)], [Ended(theirs)])
+
+
+def test_a_silent_peer_is_reported_for_the_connection() -> None:
+    endpoint = Endpoint(0.0)
+    endpoint.data_to_send()
+    for at in range(1, MISSED_LIMIT + 1):
+        assert endpoint.deadline == IDLE_SECONDS * at
+        assert endpoint.expire(endpoint.deadline) == []
+        assert endpoint.data_to_send() == head(chunks.PING, TOP)
+    assert endpoint.expire(endpoint.deadline) == [Silent(endpoint.top)]
+
+
+def test_any_byte_of_the_peer_keeps_the_connection() -> None:
+    endpoint = Endpoint(0.0)
+    endpoint.receive(b"\xee\x00", IDLE_SECONDS - 1)
+    endpoint.receive(b"", IDLE_SECONDS)
+    assert endpoint.deadline == 2 * IDLE_SECONDS - 1
+
+
+def test_what_does_not_answer_is_cancelled() -> None:
+    joined = Joined()
+    (stream, theirs), (request, asked) = joined.opened("stream"), joined.asked()
+    joined.here.watch(stream, 1.0, 0.0)
+    joined.here.watch(request, 1.0, 0.0)
+    for at in range(1, MISSED_LIMIT + 1):
+        assert joined.here.expire(float(at)) == []
+        joined.here.data_to_send()  # and it never arrives
+    assert joined.here.expire(MISSED_LIMIT + 1.0) == [Silent(stream), Silent(request)]
+    here, there = joined.settle()
+    assert sorted(here, key=repr) == [Ended(request), Ended(stream)]
+    assert Cancelled(theirs, NO_PONG) in there
+    assert Cancelled(asked, NO_PONG) in there
+
+
+def test_what_answers_is_kept() -> None:
+    joined = Joined()
+    (stream, _), (request, _), (duplex, _) = joined.opened("stream"), joined.asked(), joined.opened("duplex")
+    for entity in (stream, request, duplex):
+        joined.here.watch(entity, 1.0, 0.0)
+    for at in range(1, 4 * MISSED_LIMIT):
+        assert joined.here.expire(float(at)) == []
+        assert joined.settle() == ([], [])
+    assert joined.there.chatter >= 3 * (4 * MISSED_LIMIT - 1)
+
+
+def test_a_channel_of_the_peer_is_asked_for_as_well() -> None:
+    joined = Joined()
+    joined.opened("stream")  # so that ids of one side do not fit those of the other
+    _, theirs = joined.opened("sink")
+    joined.there.watch(theirs, 1.0, 0.0)
+    for at in range(1, 2 * MISSED_LIMIT):
+        assert joined.there.expire(float(at)) == []
+        assert joined.settle() == ([], [])
+
+
+def test_a_message_costs_few_steps() -> None:
+    """Lines of Python, which are the same on any machine."""
+    joined = Joined()
+    sink, theirs = joined.opened("sink")
+    joined.there.grant(theirs, 1 << 30)
+    joined.settle()
+    sending, reading = Steps(), Steps()
+    count = 200
+    with sending.counting():
+        for _ in range(count):
+            joined.here.send(sink, bytes(100))
+        data = joined.here.data_to_send(1 << 20)
+    with reading.counting():
+        events = joined.there.receive(data, 0.0)
+    assert len(events) == count
+    assert sending.count / count < 45
+    assert reading.count / count < 40
+
+
+def test_every_byte_is_accounted_for_until_it_is_gone() -> None:
+    joined = Joined()
+    sink, theirs = joined.opened("sink")
+    joined.here.send(sink, bytes(1000))
+    assert joined.here.queued > 1000
+    joined.there.grant(theirs, 600)
+    joined.settle()
+    assert joined.here.queued > 400
+    assert joined.there.held == 600
+    joined.there.grant(theirs, 400)
+    joined.settle()
+    assert (joined.here.queued, joined.there.held, joined.here.replies, joined.there.replies) == (0, 0, 0, 0)

@@ -1,0 +1,161 @@
+"""What comes: what costs nothing is counted, what crosses is no fault, and what may not come is one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bpmux import chunks
+from bpmux.chunks import HEADS, NAMES, PAYLOAD_KINDS, TOP, TOP_KINDS, Chunk, head, parse
+from bpmux.endpoint import Endpoint
+from bpmux.errors import BpmuxError
+from bpmux.events import Cancelled, Message, Opened, Refused
+from bpmux.limits import SMALL_GRANT, TOP_LEVEL_RESERVE, Limits
+from tests.clients.bpmux.joined import Joined
+
+KINDS = sorted({known[0] for known in HEADS if known})
+
+
+def fresh(limits: Limits | None = None) -> Endpoint:
+    endpoint = Endpoint(0.0, limits)
+    endpoint.data_to_send()
+    return endpoint
+
+
+# Of something that is not there: what may have crossed its end, what is there always, and what begins something.
+HARMLESS = {chunks.CANCEL_REQUEST, chunks.PONG, chunks.PONG_PEER, chunks.PING_REQUEST, chunks.PONG_REQUEST}
+BEGINS = {chunks.SINK, chunks.STREAM, chunks.DUPLEX, chunks.REQUEST, chunks.PARTIAL}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=NAMES.get)
+def test_a_chunk_about_nothing(kind: int) -> None:
+    endpoint = fresh()
+    chunk = head(kind, TOP if kind == chunks.PARTIAL else 5)
+    if kind in HARMLESS | BEGINS:
+        assert len(endpoint.receive(chunk, 0.0)) == (kind in BEGINS - {chunks.PARTIAL})
+    else:
+        with pytest.raises(BpmuxError, match="state"):
+            endpoint.receive(chunk, 0.0)
+
+
+@pytest.mark.parametrize("kind", sorted(TOP_KINDS), ids=NAMES.get)
+def test_a_chunk_about_the_top_level(kind: int) -> None:
+    endpoint = fresh()
+    events = endpoint.receive(head(kind, TOP, 0 if kind in PAYLOAD_KINDS else 1), 0.0)
+    assert len(events) == (kind in PAYLOAD_KINDS)
+    assert endpoint.data_to_send() == (head(chunks.PONG, TOP) if kind == chunks.PING else b"")
+
+
+@pytest.mark.parametrize("kind", sorted(PAYLOAD_KINDS), ids=NAMES.get)
+def test_every_payload_is_paid(kind: int) -> None:
+    """Before any of it comes, and whatever it is about."""
+    joined = Joined()
+    joined.opened("duplex")
+    joined.there.open_duplex(b"")
+    joined.here.request(b"")
+    joined.there.request(b"")
+    joined.settle()
+    with pytest.raises(BpmuxError) as caught:
+        joined.here.receive(head(kind, 5 if kind in BEGINS else 0, TOP_LEVEL_RESERVE + 1), 0.0)
+    assert caught.value.rule == "credit"
+
+
+@pytest.mark.parametrize(
+    ("data", "chatter"),
+    [
+        (head(chunks.MESSAGE, TOP, 0), 1),
+        (head(chunks.MESSAGE, TOP, 1) + b"a", 0),
+        (head(chunks.CREDIT, TOP, 1), 1),
+        (head(chunks.CREDIT, TOP, SMALL_GRANT), 0),
+        (head(chunks.PING, TOP), 1),
+        (head(chunks.PONG, TOP), 1),
+        (head(chunks.CANCEL_REQUEST, 7, 1) + b"a", 1),
+        (head(chunks.PARTIAL, TOP, 2) + (head(chunks.MESSAGE, TOP, 0) * 3), 3),
+    ],
+)
+def test_what_moves_nothing_is_counted(data: bytes, chatter: int) -> None:
+    endpoint = fresh()
+    endpoint.receive(data, 0.0)
+    assert (endpoint.chunks, endpoint.chatter) == (len(parse(data)), chatter)
+
+
+def test_events_before_a_fault_are_not_lost() -> None:
+    endpoint = fresh()
+    with pytest.raises(BpmuxError):
+        endpoint.receive(b"\x6c\x01a\x8c", 0.0)
+    assert endpoint.events() == [Message(endpoint.top, b"a")]
+
+
+def test_nothing_is_said_after_a_fault() -> None:
+    endpoint = fresh()
+    with pytest.raises(BpmuxError):
+        endpoint.receive(head(chunks.PING, TOP) + b"\x8c", 0.0)
+    endpoint.open_sink(b"")
+    assert not endpoint.has_data_to_send
+    assert endpoint.data_to_send() == b""
+    assert endpoint.receive(head(chunks.PING, TOP), 0.0) == []
+
+
+def test_an_opening_that_is_too_long_is_refused_at_its_end() -> None:
+    endpoint = fresh(Limits(payload=64))
+    endpoint.receive(b"\xee\x00\x01\x00\x00", 0.0)
+    assert endpoint.receive(head(chunks.SINK, 0, 65) + bytes(64), 0.0) == []
+    (refused,) = endpoint.receive(b"\0", 0.0)
+    assert isinstance(refused, Refused)
+    assert parse(endpoint.data_to_send()) == [
+        Chunk(chunks.CANCEL_PEER, 0, 28, b"limit: a payload is too long")
+    ]
+
+
+def test_a_response_that_is_too_long_is_cancelled() -> None:
+    joined = Joined(here=Limits(payload=64))
+    request, asked = joined.asked()
+    assert joined.there.respond(asked, bytes(100))
+    here, there = joined.settle()
+    assert here[0] == Refused(request, b"limit: a payload is too long")
+    assert there == []
+    assert not joined.here._actions.tables.asked
+
+
+def test_a_long_reason_is_cut_and_counts() -> None:
+    joined = Joined(here=Limits(payload=64))
+    mine, theirs = joined.opened("sink")
+    joined.there.cancel(theirs, bytes(100))
+    here, _ = joined.settle()
+    assert here[0] == Cancelled(mine, bytes(64))
+
+
+def test_no_pong_comes_once_everything_is_said() -> None:
+    joined = Joined()
+    _, theirs = joined.opened("stream")
+    joined.there.close(theirs)
+    assert parse(joined.there.data_to_send()) == [Chunk(chunks.CLOSE_PEER, 0)]
+    joined.there.receive(head(chunks.PING, 0), 0.0)
+    assert joined.there.data_to_send() == b""
+
+
+def test_messages_on_what_is_given_up_are_paid_and_dropped() -> None:
+    joined = Joined()
+    mine, theirs = joined.opened("stream", window=10)
+    joined.there.send(theirs, b"12345")
+    data = joined.there.data_to_send()
+    joined.here.cancel(mine)
+    assert joined.here.receive(data, 0.0) == []
+    assert (mine.credit, mine.held) == (5, 0)
+    with pytest.raises(BpmuxError, match="credit"):
+        joined.here.receive(head(chunks.MESSAGE_PEER, 0, 6), 0.0)
+
+
+@given(st.integers(1, 40), st.lists(st.integers(1, 9), max_size=40))
+def test_a_message_arrives_however_it_is_cut(size: int, cuts: list[int]) -> None:
+    endpoint = fresh()
+    (opened,) = endpoint.receive(head(chunks.SINK, 0), 0.0)
+    assert isinstance(opened, Opened)
+    endpoint.grant(opened.channel, 40)
+    payload = bytes(range(size))
+    data, rest = head(chunks.PARTIAL, TOP, size), payload
+    for cut in cuts:
+        data += Chunk(chunks.MESSAGE, 0, 0, rest[:cut]).serialize() if rest else b""
+        rest = rest[cut:]
+    data += Chunk(chunks.MESSAGE, 0, 0, rest).serialize() if rest else b""
+    events = [event for byte in data for event in endpoint.receive(bytes([byte]), 0.0)]
+    assert events == [Message(opened.channel, payload)]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import bccn
+from tests.clients.door import Doorway
 from tests.clients.drivers import Driver, Language
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE
@@ -17,12 +18,20 @@ Connect = Callable[..., bccn.Client]
 Start = Callable[[Language], Driver]
 
 
+@pytest.fixture(scope="session")
+def doorway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doorway]:
+    with Doorway(tmp_path_factory.mktemp("doorway")) as before:
+        yield before
+
+
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path: Path, doorway: Doorway) -> Iterator[Start]:
     """Starts drivers, and ends them with the test."""
     numbers = count()
     with ExitStack() as stack:
-        yield lambda language: stack.enter_context(Driver(language, tmp_path / f"stderr{next(numbers)}"))
+        yield lambda language: stack.enter_context(
+            Driver(language, tmp_path / f"stderr{next(numbers)}", doorway)
+        )
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
+from tests.clients.door import Doorway
 from tests.daemon_process import die_with_parent
 from tests.needs import require
 from tests.packet_client import PATIENCE
@@ -37,6 +38,9 @@ RACES = {"CGO_ENABLED": "1", "GOFLAGS": "-race -buildvcs=false", "GORACE": "atex
 # without parts to build it again from.
 QUICK_BUILD = {"CARGO_PROFILE_DEV_DEBUG": "0", "CARGO_INCREMENTAL": "0"}
 
+# A JVM that starts soon: one compiler that is quick, and an archive of the classes that a driver loads.
+JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:SharedArchiveFile=build/driver.jsa")
+
 Word = str | bytes | int
 
 
@@ -44,7 +48,8 @@ Word = str | bytes | int
 class Language:
     """``build`` and ``run`` are executed in ``folder``, below clients/; ``toolchain`` are the commands on PATH that
     this takes. The driver answers the commands that it ``lacks`` with ``error unsupported``. A client that
-    ``reads_ahead`` takes packets before the program receives them: what it loses may have several gaps."""
+    ``reads_ahead`` takes packets before the program receives them: what it loses may have several gaps. One that comes
+    ``by_door`` cannot open the socket of a daemon: it gets the address of a door before it."""
 
     name: str
     folder: str
@@ -54,6 +59,7 @@ class Language:
     environ: Mapping[str, str] = field(default_factory=dict, hash=False)
     lacks: frozenset[str] = frozenset()
     reads_ahead: bool = False
+    by_door: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -127,6 +133,16 @@ LANGUAGES = (
         ),
         reads_ahead=True,
     ),
+    Language(
+        "java",
+        folder="java",
+        toolchain=("java", "javac", "jar"),
+        build=("sh", "conformance/build.sh"),
+        run=("java", *JVM, "-cp", "build/bccn.jar:build/programs.jar", "Driver"),
+        lacks=frozenset({"dispatch", "fork", "poll"}),
+        reads_ahead=True,
+        by_door=True,
+    ),
 )
 
 each_language = pytest.mark.parametrize("language", LANGUAGES, ids=str)
@@ -168,9 +184,13 @@ class Driver:
 
     reports = False
 
-    def __init__(self, language: Language, log: Path) -> None:
+    def __init__(self, language: Language, log: Path, doorway: Doorway) -> None:
         build(language)
         self.language = language
+        self._doorway = doorway if language.by_door else None
+        environ = {**os.environ, **language.environ}
+        if self._doorway and "BCCN_SOCKET" in environ:
+            environ["BCCN_CONNECT"] = self._doorway.before(environ["BCCN_SOCKET"])
         self._log = log
         self._buffer = b""
         self._asked = ""
@@ -181,7 +201,7 @@ class Driver:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env={**os.environ, **language.environ},
+                env=environ,
                 bufsize=0,
                 preexec_fn=die_with_parent,
             )
@@ -189,6 +209,8 @@ class Driver:
     def ask(self, *words: Word) -> None:
         """Give a command without waiting for its answer."""
         assert self.process.stdin
+        if self._doorway and words[0] == "open" and len(words) > 1:
+            words = ("open", self._doorway.before(str(words[1])))
         self._asked = " ".join(map(_encoded, words))
         self.process.stdin.write(self._asked.encode() + b"\n")
 

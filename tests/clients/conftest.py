@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import bccn
-from tests.clients.door import Doorway
-from tests.clients.drivers import Driver, Language
+from tests.clients.drivers import Doorway, Driver, Language
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE
 
@@ -20,8 +19,10 @@ Start = Callable[[Language], Driver]
 
 @pytest.fixture(scope="session")
 def doorway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doorway]:
-    with Doorway(tmp_path_factory.mktemp("doorway")) as before:
-        yield before
+    """The way to a daemon for drivers that cannot open its socket."""
+    opened = Doorway(tmp_path_factory.mktemp("door"))
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

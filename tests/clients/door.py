@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
 
 from tests.daemon_process import ServiceProcess
 from tests.packet_client import wait_until
@@ -38,30 +37,3 @@ class Door(ServiceProcess):
         self.launch()
         wait_until(lambda: len(self.logged("serving")) > before or self.process.poll() is not None, "a door")
         assert self.process.poll() is None, self.log
-
-
-class Doorway:
-    """One door for all tests of a run, before whatever daemon they name: its path to the daemon is a link. It is started
-    when it is needed first; a context manager that ends it."""
-
-    def __init__(self, folder: Path) -> None:
-        self._bus = folder / "bus"
-        self._door = Door(folder, self._bus)
-        self._is_there = False
-
-    def before(self, daemon: str) -> str:
-        """The address of the door, which from now on connects to this daemon."""
-        link = self._bus.with_name("next")
-        link.symlink_to(daemon)
-        link.replace(self._bus)
-        if not self._is_there:
-            self._door.start()
-            self._is_there = True
-        return self._door.address
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *about: object) -> None:
-        if self._is_there:
-            self._door.__exit__(*about)

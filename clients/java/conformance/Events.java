@@ -114,8 +114,8 @@ final class Events {
     String words(String word, Message message) {
         last = message;
         String words = word + " " + Words.ofBytes(message.channel()) + " " + Words.of(message.payload());
-        return message.peer().isEmpty() ? words : words + " " + Words.ofBytes(message.src()) + " " + message.seq() + " "
-                + Words.ofBytes(message.peer()) + " " + Words.ofBytes(message.verdict());
+        return message.peer().isEmpty() ? words : words + " " + Words.ofBytes(message.src()) + " "
+                + Long.toUnsignedString(message.seq()) + " " + Words.ofBytes(message.peer()) + " " + Words.ofBytes(message.verdict());
     }
 
     String origin() {

@@ -85,7 +85,7 @@ public final class Message {
     /**
      * The number of the message within its source.
      *
-     * @return the number
+     * @return the number, of 64 bits without a sign
      */
     public long seq() {
         return origin.seq();

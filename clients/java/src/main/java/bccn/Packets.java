@@ -67,8 +67,8 @@ final class Packets {
         int third = second < 0 ? -1 : indexOf(datagram, ':', second + 1);
         if (second >= 0 && second < bar && (third < 0 || third > bar)) {
             String number = new String(datagram, first + 1, second - first - 1, ISO_8859_1);
-            if (isNumber(number, 18)) { // of 48 bits, where it is sound
-                seq = Long.parseLong(number);
+            if (isNumber(number, 20) && isBelow64Bits(number)) {
+                seq = Long.parseUnsignedLong(number);
                 src = new String(datagram, envelope + 1, first - envelope - 1, ISO_8859_1);
                 channel = text(datagram, second + 1, bar, last);
                 payload = Arrays.copyOfRange(datagram, bar + 1, datagram.length);
@@ -211,6 +211,10 @@ final class Packets {
             return pattern.equals(token);
         }
         return star == pattern.length() - 1 && token.startsWith(pattern.substring(0, star)); // elsewhere: never
+    }
+
+    private static boolean isBelow64Bits(String digits) {
+        return digits.length() < 20 || digits.compareTo("18446744073709551615") <= 0;
     }
 
     private static boolean isNumber(String text, int mostDigits) {

@@ -7,6 +7,7 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 import bccn.Checks.Vector;
 import java.time.Instant;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
@@ -98,11 +99,11 @@ final class PacketChecks {
     private static void datagram(Vector vector) {
         byte[] head = "RECV 10.0.0.1:5400 17 ok\0".getBytes(ISO_8859_1);
         byte[] datagram = vector.bytes("datagram");
-        byte[] packet = java.util.Arrays.copyOf(head, head.length + datagram.length);
+        byte[] packet = Arrays.copyOf(head, head.length + datagram.length);
         System.arraycopy(datagram, 0, packet, head.length, datagram.length);
         Message message = Packets.parse(packet, vector.text("chan")).message();
         same(message.src(), vector.text("src"), "src");
-        same(message.seq(), Long.parseLong(vector.text("seq")), "seq");
+        same(message.seq(), Long.parseUnsignedLong(vector.text("seq")), "seq");
         same(message.channel(), vector.text("chan"), "channel");
         same(message.payload(), vector.bytes("payload"), "payload");
     }
@@ -135,7 +136,7 @@ final class PacketChecks {
                             .charAt(random.nextInt(8));
                 }
                 try {
-                    read(java.util.Arrays.copyOf(packet, random.nextInt(packet.length + 1)));
+                    read(Arrays.copyOf(packet, random.nextInt(packet.length + 1)));
                 } catch (BccnException e) {
                     same(e.code(), Code.PROTOCOL, "code");
                 }

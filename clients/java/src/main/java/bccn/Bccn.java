@@ -5,7 +5,6 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.function.Consumer;
@@ -81,6 +80,13 @@ public final class Bccn implements AutoCloseable {
         }
     }
 
+    private void run(Runnable work) {
+        locked(() -> {
+            work.run();
+            return null;
+        });
+    }
+
     private Deadline patience() {
         return Deadline.in(session.options.timeout);
     }
@@ -90,10 +96,7 @@ public final class Bccn implements AutoCloseable {
     }
 
     void transmit(byte[] packet, int messages) {
-        locked(() -> {
-            session.calls.transmit(packet, messages, patience());
-            return null;
-        });
+        run(() -> session.calls.transmit(packet, messages, patience()));
     }
 
     int packLimit() {
@@ -152,13 +155,12 @@ public final class Bccn implements AutoCloseable {
      * a message since the last barrier, or that messages are unconfirmed, since the connection broke in between.
      */
     public void barrier() {
-        locked(() -> {
+        run(() -> {
             session.calls.ask("ping", "", patience(), null);
-            BccnException doubts = session.doubts();
+            BccnException doubts = session.receiver.doubts();
             if (doubts != null) {
-                throw doubts;
+                throw doubts.here();
             }
-            return null;
         });
     }
 
@@ -209,10 +211,7 @@ public final class Bccn implements AutoCloseable {
         String cursor = "";
         do {
             String answer = control(key, cursor);
-            Map<String, String> page = read(answer, () -> Json.members(answer));
-            rows.addAll(read(answer, () -> Json.elements(page.getOrDefault(key, ""))));
-            String next = page.getOrDefault("next", "null");
-            cursor = next.equals("null") ? "" : next.startsWith("\"") ? Json.string(next) : next;
+            cursor = read(answer, () -> Json.page(answer, key, rows));
         } while (!cursor.isEmpty());
         return "[" + String.join(",", rows) + "]";
     }
@@ -316,19 +315,7 @@ public final class Bccn implements AutoCloseable {
     private Subscription begin(String pattern, Consumer<Message> callback) {
         Packets.subscription("SUB", pattern);
         Subscription subscription = new Subscription(session, pattern, callback);
-        Router router = session.router;
-        locked(() -> {
-            router.expect(subscription);
-            try {
-                session.calls.ask("ping", "", patience(), value -> router.subscriptions.add(subscription), subscription);
-                return null;
-            } catch (BccnException e) {
-                router.drop(subscription, Subscription.NOT_OPEN);
-                router.sift(router.stream, (number, message) -> number <= subscription.since
-                        || !router.matches(pattern, message.channel()) || !router.isStray(message.channel()));
-                throw e;
-            }
-        });
+        run(() -> session.calls.subscribe(subscription, patience()));
         subscription.run();
         return subscription;
     }
@@ -338,7 +325,7 @@ public final class Bccn implements AutoCloseable {
      * too. It ends the callback of another {@code listen}.
      */
     public void listen() {
-        listen(null, true);
+        hear(null);
     }
 
     /**
@@ -347,29 +334,12 @@ public final class Bccn implements AutoCloseable {
      * @param callback gets each message, as in {@link #subscribe(String, Consumer)}
      */
     public void listen(Consumer<Message> callback) {
-        listen(Objects.requireNonNull(callback), false);
+        hear(Objects.requireNonNull(callback));
     }
 
-    private Subscription listen(Consumer<Message> callback, boolean isStream) {
+    private Subscription hear(Consumer<Message> callback) {
         Subscription subscription = new Subscription(session, Router.LISTENER, callback);
-        Router router = session.router;
-        locked(() -> {
-            router.expect(subscription);
-            try {
-                session.calls.ask("listen", "", patience(), value -> {
-                    if (router.listener != null) {
-                        router.drop(router.listener, Subscription.NOT_OPEN);
-                    }
-                    router.forgetRoutes();
-                    router.listening = isStream;
-                    router.listener = isStream ? null : subscription;
-                });
-                return null;
-            } catch (BccnException e) {
-                router.drop(subscription, Subscription.NOT_OPEN);
-                throw e;
-            }
-        });
+        run(() -> session.calls.listen(subscription, patience()));
         subscription.run();
         return subscription;
     }
@@ -485,26 +455,7 @@ public final class Bccn implements AutoCloseable {
         if (session.options.format != Format.FULL) {
             throw BccnException.invalid("serve needs the format full, which shows who asks");
         }
-        Consumer<Message> callback = message -> {
-            Request request = Request.of(this, message);
-            if (request == null || !message.verdict().equals("ok")) { // a last value, or what only a tap gets
-                return;
-            }
-            byte[] reply = handler.apply(request);
-            try {
-                if (reply != null) {
-                    request.reply(reply);
-                }
-            } catch (BccnException e) {
-                locked(() -> {
-                    if (!session.isClosed) {
-                        String text = "no reply to " + message.src() + ": " + e.getMessage();
-                        session.notices.add(Notice.Kind.REJECTED, text, 1, e);
-                    }
-                    return null;
-                });
-            }
-        };
-        return pattern.equals(Router.LISTENER) ? listen(callback, false) : begin(pattern, callback);
+        Consumer<Message> callback = Request.servant(this, session, handler);
+        return pattern.equals(Router.LISTENER) ? hear(callback) : begin(pattern, callback);
     }
 }

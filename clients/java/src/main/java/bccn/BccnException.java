@@ -89,4 +89,10 @@ public class BccnException extends RuntimeException {
     static BccnException said(String word, String text) {
         return word.equals(Code.UNAVAILABLE.word()) ? new Unavailable(text) : new Rejected(new Code(word), text);
     }
+
+    /** Returns this, as thrown here: it was made in a thread of the client. */
+    BccnException here() {
+        fillInStackTrace();
+        return this;
+    }
 }

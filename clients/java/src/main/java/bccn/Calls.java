@@ -75,7 +75,7 @@ final class Calls {
                     throw new BccnException.TimedOut("the daemon does not answer");
                 }
                 if (query.error != null) {
-                    throw query.error;
+                    throw query.error.here();
                 }
                 if (!query.isLost) {
                     return query.value;
@@ -146,6 +146,41 @@ final class Calls {
         }
         checkOpen();
         return session.link == link;
+    }
+
+    // --- to subscribe ---
+
+    void subscribe(Subscription subscription, Deadline deadline) {
+        Router router = session.router;
+        String pattern = subscription.pattern();
+        router.expect(subscription);
+        try {
+            ask("ping", "", deadline, value -> router.subscriptions.add(subscription), subscription);
+        } catch (BccnException e) {
+            router.drop(subscription, Subscription.NOT_OPEN);
+            router.sift(router.stream, (number, message) -> number <= subscription.since
+                    || !router.matches(pattern, message.channel()) || !router.isStray(message.channel()));
+            throw e;
+        }
+    }
+
+    /** Listens, with the callback of the subscription, if it has one, in place of another. */
+    void listen(Subscription subscription, Deadline deadline) {
+        Router router = session.router;
+        router.expect(subscription);
+        try {
+            ask("listen", "", deadline, value -> {
+                if (router.listener != null) {
+                    router.drop(router.listener, Subscription.NOT_OPEN);
+                }
+                router.forgetRoutes();
+                router.listening = !subscription.isApart;
+                router.listener = subscription.isApart ? subscription : null;
+            });
+        } catch (BccnException e) {
+            router.drop(subscription, Subscription.NOT_OPEN);
+            throw e;
+        }
     }
 
     // --- to publish ---

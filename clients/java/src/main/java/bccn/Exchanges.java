@@ -139,7 +139,7 @@ final class Exchanges {
     private void publish(Exchange exchange, byte[] payload) {
         if (!session.router.hears()) {
             session.calls.ask("listen", "", exchange.deadline, value -> session.router.hearing = true);
-        } else if (session.published > session.confirmed) {
+        } else if (!session.receiver.isAllConfirmed()) {
             session.calls.ask("ping", "", exchange.deadline, null);
         }
         byte[] head = (exchange.token + "\n").getBytes(US_ASCII);
@@ -156,7 +156,7 @@ final class Exchanges {
         }
         exchange.isConfirmed = true;
         if (exchange.rejection != null) {
-            throw exchange.rejection;
+            throw exchange.rejection.here();
         }
         exchange.isSettled |= !listeners.equals("0");
     }

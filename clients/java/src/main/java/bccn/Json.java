@@ -37,6 +37,14 @@ final class Json {
         return elements;
     }
 
+    /** Adds the rows of a page of the daemon; returns where the next one begins, and nothing if there is none. */
+    static String page(String answer, String key, List<String> rows) {
+        Map<String, String> page = members(answer);
+        rows.addAll(elements(page.getOrDefault(key, "")));
+        String next = page.getOrDefault("next", "null");
+        return next.equals("null") ? "" : next.startsWith("\"") ? string(next) : next;
+    }
+
     /** The characters of a string. */
     static String string(String value) {
         if (value.length() < 2 || value.charAt(0) != '"') {

@@ -51,6 +51,7 @@ final class Link {
     private Channel duplex;
     private long owed; // bytes of packets that were handled and not granted again
     private boolean isDeaf; // the door takes no more packets
+    private boolean isLeaving;
     private BccnException reason; // why the link ends, if that is known
     int packLimit; // bytes of a PACK; 0: packing is not agreed
     boolean isGreeted;
@@ -153,9 +154,18 @@ final class Link {
             carrier.close();
             return;
         }
+        isLeaving = true;
         endpoint.close(duplex, Message.NOTHING);
-        endpoint.cancel(duplex, Message.NOTHING);
-        wake.signal();
+        grant();
+        partWhenSaid();
+    }
+
+    /** A Cancel ends the session: so it goes behind all that was handed over, and behind the Close. */
+    private void partWhenSaid() {
+        if (isLeaving && duplex.queued() == 0) {
+            endpoint.cancel(duplex, Message.NOTHING);
+        }
+        wakeWriter();
     }
 
     // --- what comes ---
@@ -194,7 +204,9 @@ final class Link {
         switch (event.kind()) {
             case MESSAGE -> {
                 if (isSession && reason == null) {
-                    session.packet(event.payload());
+                    if (!isLeaving) {
+                        session.receiver.packet(event.payload());
+                    }
                     owed += event.payload().length;
                     grant();
                 }
@@ -247,7 +259,7 @@ final class Link {
 
     /** Reports whether a packet may be sent; under the lock, as the functions below. */
     boolean hasRoom() {
-        return !isDeaf && greeting.isEmpty() && duplex.queued() < SEND_AHEAD;
+        return !isDeaf && !isLeaving && greeting.isEmpty() && duplex.queued() < SEND_AHEAD;
     }
 
     /** Sends a packet when {@link #hasRoom}; one more may follow at once. */
@@ -296,6 +308,7 @@ final class Link {
                 happen(event);
             }
             pump();
+            partWhenSaid();
             if (hasRoom()) {
                 session.calls.takeBackSoon(this);
                 session.room.signalAll();

@@ -4,6 +4,8 @@ import static java.nio.charset.StandardCharsets.ISO_8859_1;
 import static java.nio.charset.StandardCharsets.UTF_8;
 
 import java.util.Arrays;
+import java.util.function.Consumer;
+import java.util.function.Function;
 
 /** A request to this program: a message that wants replies. */
 public final class Request {
@@ -28,6 +30,29 @@ public final class Request {
         }
         Message question = message.withPayload(Arrays.copyOfRange(payload, end + 1, payload.length));
         return new Request(bus, question, Arrays.copyOf(payload, end + 1));
+    }
+
+    /** Returns the callback that replies to requests with what a handler returns. */
+    static Consumer<Message> servant(Bccn bus, Session session, Function<Request, byte[]> handler) {
+        return message -> {
+            Request request = of(bus, message);
+            if (request == null || !message.verdict().equals("ok")) { // a last value, or what only a tap gets
+                return;
+            }
+            byte[] reply = handler.apply(request);
+            try {
+                if (reply != null) {
+                    request.reply(reply);
+                }
+            } catch (BccnException e) {
+                session.lock.lock();
+                if (!session.isClosed) {
+                    String text = "no reply to " + message.src() + ": " + e.getMessage();
+                    session.notices.add(Notice.Kind.REJECTED, text, 1, e);
+                }
+                session.lock.unlock();
+            }
+        };
     }
 
     /**

@@ -1,19 +1,15 @@
 package bccn;
 
-import static bccn.Notice.Kind.CLOSING;
 import static bccn.Notice.Kind.DISCONNECTED;
-import static bccn.Notice.Kind.LOST;
 import static bccn.Notice.Kind.RECONNECTED;
 import static bccn.Notice.Kind.REJECTED;
-import static bccn.Notice.Kind.REVOKED;
 
-import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
 import java.util.List;
 import java.util.concurrent.ThreadLocalRandom;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
@@ -21,7 +17,7 @@ import java.util.function.Supplier;
 
 /**
  * The client outlives its connections, each of which is a {@link Link}. The parts of it are here, in {@link Calls},
- * {@link Router} and {@link Exchanges}; one lock guards them all, and nobody does I/O under it.
+ * {@link Receiver}, {@link Router} and {@link Exchanges}; one lock guards them all, and nobody does I/O under it.
  *
  * <ol>
  *   <li>The client remembers name, options and subscriptions; {@link #greeting} sends all of them to a new link.
@@ -62,11 +58,13 @@ final class Session {
     final Router router = new Router(this);
     final Calls calls = new Calls(this);
     final Exchanges exchanges = new Exchanges(this);
+    final Receiver receiver = new Receiver(this);
 
     Link link; // null while there is none
     private Link current; // that is being made, or is there
     BccnException unreachable = new BccnException.Unavailable("the daemon went away"); // why there is no link
     private BccnException failure; // why there was never one
+    private boolean hasBeenLinked;
     boolean isClosed;
     String name = "";
     String wantedName;
@@ -74,10 +72,6 @@ final class Session {
     final Deque<Query> asked = new ArrayDeque<>();
     int pressing; // calls that wait for the daemon
     long published;
-    long confirmed;
-    private long inDoubt;
-    private BccnException rejection; // the first since the last barrier
-    private long rejections;
 
     Session(Options options) {
         this.options = options;
@@ -130,7 +124,7 @@ final class Session {
                 await(changed, Deadline.never());
             }
             if (link == null) {
-                throw failure;
+                throw failure.here();
             }
         } catch (BccnException e) {
             isClosed = true;
@@ -207,7 +201,7 @@ final class Session {
             changed.signalAll();
             room.signalAll();
             leaving.signalAll();
-            Deadline linger = Deadline.in(java.time.Duration.ofNanos(LINGER));
+            Deadline linger = Deadline.in(Duration.ofNanos(LINGER));
             current.leave();
             while (link != null && !current.isOver && await(changed, linger)) {
                 continue; // until the door has taken what was handed over
@@ -273,8 +267,6 @@ final class Session {
         notices.add(REJECTED, query.error.getMessage(), 1, query.error);
     }
 
-    private boolean hasBeenLinked;
-
     /** The daemon has agreed to the greeting; under the lock. */
     void greeted(Link made) {
         if (isClosed) {
@@ -290,9 +282,7 @@ final class Session {
     }
 
     private void disconnected(BccnException reason) {
-        long doubt = published - confirmed;
-        inDoubt += doubt;
-        confirmed = published;
+        long doubt = receiver.doubt();
         link = null;
         unreachable = new BccnException.Unavailable("the daemon went away");
         asked.forEach(Query::lose);
@@ -309,7 +299,7 @@ final class Session {
     /** Reports whether more messages may come; under the lock. */
     boolean hasRoom() {
         boolean isAsking = pressing > 0 || link == null;
-        return router.waiting <= (isAsking ? BACKLOG_LIMIT : READ_AHEAD);
+        return isClosed || router.waiting <= (isAsking ? BACKLOG_LIMIT : READ_AHEAD);
     }
 
     /** Room was made for messages, or a call waits for the daemon. */
@@ -317,91 +307,5 @@ final class Session {
         if (link != null) {
             link.grant();
         }
-    }
-
-    // --- what comes ---
-
-    /** Takes a packet; under the lock, as what it calls. */
-    void packet(byte[] packet) {
-        if (Packets.isPack(packet)) {
-            Packets.unpack(packet, packet.length, this::handle);
-        } else {
-            handle(packet);
-        }
-    }
-
-    private void handle(byte[] packet) {
-        Packets.Said said = Packets.parse(packet, router.lastChannel);
-        if (said.key() != null) {
-            control(said.key(), said.value());
-            return;
-        }
-        Message message = said.message();
-        // A reply, or a message that came only because this client listens for replies, is for nobody else.
-        boolean isTaken = message.isDirected() && !message.isRejected()
-                && (exchanges.isReply(message) || !router.isListening());
-        if (!isTaken && !calls.isUnwanted(message.channel())) {
-            router.deliver(message);
-        }
-    }
-
-    private void control(String key, String value) {
-        switch (key) {
-            case "error" -> complain(value);
-            case "dropped" -> {
-                long count = value.chars().allMatch(Character::isDigit) && value.length() < 19 && !value.isEmpty()
-                        ? Long.parseLong(value) : 0;
-                router.missed(count);
-                notices.add(LOST, value + " lost: messages came faster than they were read", count, null);
-            }
-            case "revoked" -> notices.add(REVOKED, "no longer allowed: " + value, 1, null);
-            case "closing" -> notices.add(CLOSING, "the daemon closes the connection: " + value, 0, null);
-            default -> {
-                if (!asked.isEmpty() && asked.element().key.equals(key)) {
-                    answered().finish(value, null);
-                } // other keys are notices of a newer daemon
-            }
-        }
-    }
-
-    /** Gives an error to the query or request that it answers, and otherwise to the next barrier. */
-    private void complain(String value) {
-        int space = value.indexOf(' ');
-        String code = space < 0 ? value : value.substring(0, space);
-        String text = space < 0 ? "" : value.substring(space + 1);
-        BccnException error = new BccnException.Rejected(new Code(code), text + " (" + code + ")");
-        if (text.startsWith("CMSG ") && !asked.isEmpty()) {
-            answered().finish(null, error);
-        } else if ((text.startsWith("SUB ") || text.startsWith("UNSUB ")) && !asked.isEmpty()) {
-            Query query = asked.element();
-            query.complaint = query.complaint == null ? error : query.complaint;
-        } else if (!exchanges.blame(text, error)) {
-            rejections++;
-            rejection = rejections == 1 ? error : rejection;
-            notices.add(REJECTED, error.getMessage(), 1, error);
-        }
-    }
-
-    /** Removes the first query, which has its answer: the daemon has processed everything sent before it, too. */
-    private Query answered() {
-        Query query = asked.remove();
-        confirmed = Math.max(confirmed, query.published);
-        return query;
-    }
-
-    /** What is wrong since the last barrier, or null; it is forgotten. */
-    BccnException doubts() {
-        BccnException first = rejection;
-        long more = rejections - 1;
-        long doubt = inDoubt;
-        rejection = null;
-        rejections = 0;
-        inDoubt = 0;
-        if (first != null) {
-            return more == 0 ? first
-                    : new BccnException.Rejected(first.code(), first.getMessage() + "; " + more + " more rejected");
-        }
-        return doubt == 0 ? null : new BccnException(Code.UNCONFIRMED,
-                "the daemon went away: up to " + doubt + " messages may not have been published");
     }
 }

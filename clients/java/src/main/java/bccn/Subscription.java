@@ -208,7 +208,7 @@ public final class Subscription implements AutoCloseable, Iterable<Message>, Flo
             Calls.Withdrawal withdrawal = session.calls.withdraw(pattern);
             session.calls.ask("ping", "", Deadline.in(session.options.timeout), null); // the UNSUB goes before it
             if (withdrawal.complaint != null) {
-                throw withdrawal.complaint;
+                throw withdrawal.complaint.here();
             }
         } finally {
             session.lock.unlock();

@@ -4,6 +4,7 @@ package bccn.bpmux;
 public final class BpmuxException extends Exception {
     private static final long serialVersionUID = 1;
 
+    /** Which kind of rule the peer broke. */
     private final String rule;
 
     BpmuxException(String rule, String detail) {

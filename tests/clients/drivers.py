@@ -38,8 +38,8 @@ RACES = {"CGO_ENABLED": "1", "GOFLAGS": "-race -buildvcs=false", "GORACE": "atex
 # without parts to build it again from.
 QUICK_BUILD = {"CARGO_PROFILE_DEV_DEBUG": "0", "CARGO_INCREMENTAL": "0"}
 
-# A JVM that starts soon, with a compiler that is quick and an archive of the classes that a driver loads. What it has to
-# say of that archive would be among the answers.
+# A JVM that starts soon, with a compiler that is quick and an archive of the classes that a driver loads. What it
+# has to say of that would be among the answers.
 JVM = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",

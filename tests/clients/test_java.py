@@ -1,4 +1,4 @@
-"""The Java client beyond the conformance suite: its own tests and documentation, its worker, what its README shows."""
+"""The Java client beyond the conformance suite: its own tests and documents, its worker, what its README shows."""
 
 import re
 import subprocess

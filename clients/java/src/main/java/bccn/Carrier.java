@@ -6,6 +6,7 @@ import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
 import java.time.Duration;
 
@@ -28,7 +29,11 @@ interface Carrier {
     static Carrier to(Options options) {
         String address = address(options.address);
         if (address.startsWith("unix:")) {
-            return new Unix(Path.of(address.substring("unix:".length())));
+            try {
+                return new Unix(Path.of(address.substring("unix:".length())));
+            } catch (InvalidPathException e) {
+                throw BccnException.invalid("address: " + e.getMessage());
+            }
         }
         if (address.startsWith("tls://")) {
             String place = address.substring("tls://".length());

@@ -83,6 +83,8 @@ final class Link {
             return failed(e);
         } catch (BccnException e) {
             return e;
+        } catch (RuntimeException e) { // nothing that the door says may end this thread
+            return BccnException.protocol("the client has a fault: " + e);
         } finally {
             limit.cancel(false);
             session.lock.lock();
@@ -289,7 +291,9 @@ final class Link {
                 carrier.write(data);
             }
         } catch (IOException e) {
-            carrier.close(); // the reader says why
+            return; // the reader says why
+        } finally {
+            carrier.close();
         }
     }
 

@@ -39,11 +39,7 @@ final class Notices {
             Notice last = all.next();
             if (last.kind() == notice.kind() && (isFull || last.text().equals(notice.text()))) {
                 long count = last.count() + notice.count();
-                if (isFull && last != waiting.peekLast()) {
-                    all.remove(); // its place in the order matters less than its number
-                } else {
-                    waiting.remove(last);
-                }
+                all.remove(); // its place in the order matters less than its number
                 waiting.add(new Notice(last.kind(), last.text(), count, last.error()));
                 return true;
             }

@@ -110,7 +110,8 @@ final class Packets {
     }
 
     static boolean isPack(byte[] packet) {
-        return packet.length >= PACK_HEAD && new String(packet, 0, PACK_HEAD, ISO_8859_1).equals("PACK ");
+        return packet.length >= PACK_HEAD && packet[0] == 'P' && packet[1] == 'A' && packet[2] == 'C'
+                && packet[3] == 'K' && packet[4] == ' ';
     }
 
     /** Calls {@code take} with each packet inside a PACK. */

@@ -38,14 +38,8 @@ RACES = {"CGO_ENABLED": "1", "GOFLAGS": "-race -buildvcs=false", "GORACE": "atex
 # without parts to build it again from.
 QUICK_BUILD = {"CARGO_PROFILE_DEV_DEBUG": "0", "CARGO_INCREMENTAL": "0"}
 
-# A JVM that starts soon, with a compiler that is quick and an archive of the classes that a driver loads. What it
-# has to say of that would be among the answers.
-JVM = (
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
-    "-Xlog:disable",
-    "-XX:SharedArchiveFile=build/driver.jsa",
-)
+# A JVM that starts soon: it ends before a slower compiler, or another collector, would pay.
+JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 Word = str | bytes | int
 
@@ -142,9 +136,9 @@ LANGUAGES = (
     Language(
         "java",
         folder="java",
-        toolchain=("java", "javac", "jar"),
+        toolchain=("java", "javac"),
         build=("sh", "conformance/build.sh"),
-        run=("java", *JVM, "-cp", "build/bccn.jar:build/programs.jar", "Driver"),
+        run=("java", *JVM, "-cp", "build/main:build/programs", "Driver"),
         lacks=frozenset({"dispatch", "fork", "poll"}),
         reads_ahead=True,
         needs_door=True,

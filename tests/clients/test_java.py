@@ -16,9 +16,11 @@ from tests.packet_client import PATIENCE, PacketClient
 
 FOLDER = CLIENTS / "java"
 JAVA = ("java", *JVM)
-PROGRAMS = "build/bccn.jar:build/programs.jar"
-pytestmark = pytest.mark.needs("java", "javac", "jar", "javadoc", "openssl")
+PROGRAMS = "build/main:build/programs"
+pytestmark = pytest.mark.needs("java", "javac", "javadoc", "openssl")
 run = partial(workers.run, folder=FOLDER)
+
+QUICK = [f"-J{flag}" for flag in JVM]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,7 +39,7 @@ def checks(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The class path of Java's own tests, which see what is inside the package."""
     folder = tmp_path_factory.mktemp("checks")
     sources = sorted(map(str, FOLDER.glob("tests/**/*.java")))
-    run("javac", "-Xlint:all", "-Werror", "-cp", "build/main", "-d", str(folder), *sources)
+    run("javac", *QUICK, "-Xlint:all", "-Werror", "-cp", "build/main", "-d", str(folder), *sources)
     return f"build/main:{folder}"
 
 
@@ -57,7 +59,7 @@ def test_its_own_tests_pass(checks: str, door: Door, tmp_path: Path) -> None:
 
 def test_its_documentation_is_whole(tmp_path: Path) -> None:
     source = ("--module-source-path", "bccn=src/main/java", "--module", "bccn")
-    said = run("javadoc", "-quiet", "-Xdoclint:all", "-Werror", "-d", str(tmp_path), *source)
+    said = run("javadoc", *QUICK, "-quiet", "-Xdoclint:all", "-Werror", "-d", str(tmp_path), *source)
     assert said == ""
     assert (tmp_path / "bccn/bccn/Bccn.html").exists()
 
@@ -100,9 +102,9 @@ def test_the_recipes_of_the_readme_work(checks: str, door: Door) -> None:
 def test_the_readme_program_works(door: Door, shared_daemon: DaemonProcess, tmp_path: Path) -> None:
     program, *_ = java_of_the_readme()
     (tmp_path / "First.java").write_text(program)
-    path = f"{FOLDER}/build/bccn.jar"
-    run("javac", "-p", path, "--add-modules", "bccn", "First.java", folder=tmp_path)
-    command = ["java", *JVM[:3], "-cp", f"{path}:{tmp_path}", "First"]
+    path = f"{FOLDER}/build/main"
+    run("javac", *QUICK, "-p", path, "--add-modules", "bccn", "First.java", folder=tmp_path)
+    command = ["java", *JVM, "-cp", f"{path}:{tmp_path}", "First"]
     with subprocess.Popen(
         ["env", f"BCCN_CONNECT={door.address}", *command], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     ) as first:

@@ -1,10 +1,12 @@
 package bccn;
 
 import java.io.IOException;
+import java.net.SocketException;
 import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
+import java.nio.file.AccessDeniedException;
 import java.nio.file.Files;
 import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
@@ -68,21 +70,25 @@ interface Carrier {
     /** A Unix stream socket. */
     final class Unix implements Carrier {
         private final Path path;
-        private final SocketChannel socket;
+        private volatile SocketChannel socket;
+        private volatile boolean isClosed;
         private ByteBuffer in = ByteBuffer.allocate(0);
 
         Unix(Path path) {
             this.path = path;
-            try {
-                socket = SocketChannel.open(StandardProtocolFamily.UNIX);
-            } catch (IOException e) {
-                throw new BccnException.Unavailable("no socket: " + e.getMessage());
-            }
         }
 
         @Override
         public void connect(Duration timeout) throws IOException {
-            socket.connect(UnixDomainSocketAddress.of(path)); // local: it takes no time, or there is nobody
+            socket = SocketChannel.open(StandardProtocolFamily.UNIX);
+            if (isClosed) {
+                close();
+            }
+            try {
+                socket.connect(UnixDomainSocketAddress.of(path)); // the caller closes it when that takes too long
+            } catch (SocketException e) {
+                throw Files.exists(path) && !Files.isWritable(path) ? new AccessDeniedException(path.toString()) : e;
+            }
         }
 
         @Override
@@ -104,8 +110,11 @@ interface Carrier {
 
         @Override
         public void close() {
+            isClosed = true;
             try {
-                socket.close();
+                if (socket != null) {
+                    socket.close();
+                }
             } catch (IOException e) {
                 // it is of no use any more, whatever became of it
             }

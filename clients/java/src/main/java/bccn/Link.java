@@ -10,6 +10,7 @@ import bccn.bpmux.Event;
 import bccn.bpmux.Limits;
 import java.io.EOFException;
 import java.io.IOException;
+import java.nio.file.AccessDeniedException;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
@@ -123,9 +124,10 @@ final class Link {
     }
 
     private BccnException failed(IOException e) {
-        String text = "no door at " + carrier + ": " + e.getMessage();
-        boolean isRefused = e instanceof SSLException && !(e.getCause() instanceof EOFException)
-                || String.valueOf(e.getMessage()).contains("Permission denied");
+        boolean isForbidden = e instanceof AccessDeniedException;
+        boolean isRefused = isForbidden || (e instanceof SSLException && !(e.getCause() instanceof EOFException));
+        String text = isForbidden ? "no permission to connect to " + carrier
+                : "no door at " + carrier + ": " + e.getMessage();
         BccnException known = ended(endpoint == null ? text : "the connection to the door broke: " + e.getMessage());
         return isRefused && reason == null && !isGreeted ? new BccnException.Rejected(Code.REFUSED, text) : known;
     }

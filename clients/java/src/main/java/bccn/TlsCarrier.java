@@ -31,8 +31,8 @@ final class TlsCarrier implements Carrier {
         SSLContext context;
         try {
             context = options.context != null ? options.context : Pem.context(options.ca, options.cert, options.key);
-        } catch (GeneralSecurityException e) {
-            throw BccnException.invalid("TLS: " + e.getMessage());
+        } catch (GeneralSecurityException | IOException e) {
+            throw BccnException.invalid("TLS, certificates and key: " + e);
         }
         int milliseconds = (int) Math.max(1, Math.min(timeout.toMillis(), Integer.MAX_VALUE));
         socket.connect(new InetSocketAddress(host, port), milliseconds);

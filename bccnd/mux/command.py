@@ -11,6 +11,7 @@ import uvloop
 
 from bccnd import __version__
 from bccnd.errors import BccndError
+from bccnd.mux.guests import Guests
 from bccnd.mux.service import EARLY_SIGNALS, Service
 from bccnd.mux.settings import PROGRAM, MuxSettings, effective, load
 from bccnd.process import fatal, logs
@@ -27,6 +28,7 @@ def _start(argv: Sequence[str]) -> int:
     try:
         invocation = load(argv, os.environ)
         settings = invocation.settings
+        Guests.of(settings)
         if invocation.check_only:
             if not invocation.quiet:
                 say(f"# bccnd-mux {__version__}: these settings are sound.")

@@ -1,6 +1,8 @@
 """The Java client beyond the conformance suite: its own tests and documents, its worker, what its README shows."""
 
+import os
 import re
+import socket
 import subprocess
 from collections.abc import Iterator
 from functools import partial
@@ -12,7 +14,9 @@ from tests.clients import workers
 from tests.clients.door import Door
 from tests.clients.drivers import CLIENTS, JVM, LANGUAGES, build
 from tests.daemon_process import DaemonProcess
+from tests.mux.certificates import Certificates
 from tests.packet_client import PATIENCE, PacketClient
+from tests.plain_bccn import free_port
 
 FOLDER = CLIENTS / "java"
 JAVA = ("java", *JVM)
@@ -29,9 +33,30 @@ def built() -> None:
 
 
 @pytest.fixture(scope="module")
-def door(shared_daemon: DaemonProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with Door(tmp_path_factory.mktemp("door"), shared_daemon.socket) as started:
-        yield started
+def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"), "door", "own")
+
+
+@pytest.fixture(scope="module")
+def by_tls() -> str:
+    return f"tls://127.0.0.1:{free_port(socket.SOCK_STREAM)}"
+
+
+@pytest.fixture(scope="module")
+def door(
+    shared_daemon: DaemonProcess,
+    made: Certificates,
+    by_tls: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Door]:
+    """A door that lets in programs of this host, and the one with the certificate ``own`` as this user."""
+    certificate, key = made.files("door")
+    files = ("--certificate", str(certificate), "--key", str(key), "--authorities", str(made.ca))
+    door = Door(tmp_path_factory.mktemp("door"), shared_daemon.socket, "--listen", by_tls, *files)
+    user = f"user = {os.getuid()}\ngroups = [{os.getgid()}]\n"
+    door.config.write_text(f'[[mux.peers]]\nname = "own"\n{user}')
+    with door:
+        yield door
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +72,8 @@ def java_of_the_readme() -> list[str]:
     return re.findall(r"```java\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
 
 
-def test_its_own_tests_pass(checks: str, door: Door, tmp_path: Path) -> None:
-    certificate = ("-keyout", str(tmp_path / "own.key"), "-out", str(tmp_path / "own.pem"), "-days", "2")
-    subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    run("openssl", "req", "-x509", *curve, *certificate, *subject)
-    said = run(*JAVA, "-cp", checks, "bccn.AllChecks", str(tmp_path), BCCN_CONNECT=door.address)
+def test_its_own_tests_pass(checks: str, door: Door, made: Certificates, by_tls: str) -> None:
+    said = run(*JAVA, "-cp", checks, "bccn.AllChecks", str(made.folder), by_tls, BCCN_CONNECT=door.address)
     count, failed = re.findall(r"^(\d+) tests, (\d+) failed$", said, re.MULTILINE)[0]
     assert (int(count) > 980, failed) == (True, "0"), said  # vectors, most of them
 

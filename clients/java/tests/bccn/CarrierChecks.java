@@ -21,7 +21,7 @@ import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLServerSocket;
 import javax.net.ssl.SSLSocket;
 
-/** Carriers, and doors that are none. It is given a folder with a certificate for localhost, {@code own.pem}. */
+/** Carriers, and doors that are none. It is given a folder with certificates, and the address of a real door by TLS. */
 final class CarrierChecks {
     private static Path folder;
 
@@ -31,15 +31,23 @@ final class CarrierChecks {
         void serve(InputStream in, OutputStream out) throws Exception;
     }
 
-    static void run(Path certificates) {
+    static void run(Path certificates, String door) {
         folder = certificates;
+        Checks.run("a real door by TLS", () -> {
+            try (Bccn bus = Bccn.connect(options(door).cert(file("own.pem"), file("own.key")))) {
+                Subscription own = bus.subscribe("live/tls");
+                bus.publish("live/tls", "x".repeat(1000));
+                same(own.take(Duration.ofSeconds(30)).get().text().length(), 1000, "bytes");
+                same(bus.name().startsWith("here/own/"), true, bus.name());
+            }
+        });
         Checks.run("a session by TLS", () -> overTls(options -> options.cert(file("own.pem"), file("own.key")), null));
         Checks.run("a door by another name is refused",
                 () -> overTls(options -> options.cert(file("own.pem"), file("own.key")).serverName("elsewhere"),
                         Code.REFUSED));
         Checks.run("a program without a certificate is refused", () -> overTls(options -> options, Code.REFUSED));
         Checks.run("keys from elsewhere", () -> {
-            SSLContext context = Pem.context(file("own.pem"), file("own.pem"), file("own.key"));
+            SSLContext context = Pem.context(file("ca.pem"), file("own.pem"), file("own.key"));
             overTls(options -> options.context(context), null);
         });
         Checks.run("a refusal is told at once", () -> fails(
@@ -55,6 +63,20 @@ final class CarrierChecks {
                 (in, out) -> { }, Code.UNAVAILABLE, ""));
         Checks.run("a daemon that does not answer is given up", () -> fails(
                 (in, out) -> FakeDoor.serve(in, out, null, packet -> null), Code.UNAVAILABLE, "does not answer"));
+        Checks.run("a certificate that is no user's is refused", () -> {
+            try (Bccn bus = Bccn.connect(options(door).cert(file("door.pem"), file("door.key")))) {
+                throw new AssertionError(bus.name() + " is connected");
+            } catch (BccnException e) {
+                same(e.code(), Code.REFUSED, e.getMessage());
+            }
+        });
+        Checks.run("missing certificates are invalid", () -> {
+            try (Bccn bus = Bccn.connect(options(door).ca(file("none.pem")))) {
+                throw new AssertionError(bus.name() + " is connected");
+            } catch (BccnException e) {
+                same(e.code(), Code.INVALID, e.getMessage());
+            }
+        });
         Checks.run("an address that is none is invalid", CarrierChecks::wrongAddresses);
     }
 
@@ -76,12 +98,16 @@ final class CarrierChecks {
         }
     }
 
+    private static Options options(String address) {
+        return new Options().timeout(Duration.ofSeconds(30)).ca(file("ca.pem")).address(address);
+    }
+
     private interface Setting {
         Options with(Options options);
     }
 
     private static void overTls(Setting setting, Code expected) throws Exception {
-        SSLContext context = Pem.context(file("own.pem"), file("own.pem"), file("own.key"));
+        SSLContext context = Pem.context(file("ca.pem"), file("door.pem"), file("door.key"));
         InetAddress here = InetAddress.getByName("127.0.0.1");
         try (SSLServerSocket listener =
                 (SSLServerSocket) context.getServerSocketFactory().createServerSocket(0, 1, here)) {
@@ -95,8 +121,7 @@ final class CarrierChecks {
                 }
             });
             door.start();
-            Options options = new Options().timeout(Duration.ofSeconds(30)).ca(file("own.pem"))
-                    .address("tls://localhost:" + listener.getLocalPort());
+            Options options = options("tls://127.0.0.1:" + listener.getLocalPort());
             Code found = null;
             try (Bccn bus = Bccn.connect(setting.with(options))) {
                 same(bus.name(), "here/test/1", "name");

@@ -54,6 +54,7 @@ final class Link {
     private boolean isDeaf; // the door takes no more packets
     private boolean isLeaving;
     private BccnException reason; // why the link ends, if that is known
+    private BccnException farewell; // why the door ends it, if it says no more
     int packLimit; // bytes of a PACK; 0: packing is not agreed
     boolean isGreeted;
     boolean isOver;
@@ -117,7 +118,8 @@ final class Link {
     private BccnException ended(String text) {
         session.lock.lock();
         try {
-            return reason != null ? reason : new BccnException.Unavailable(text);
+            BccnException known = reason != null ? reason : farewell;
+            return known != null ? known : new BccnException.Unavailable(text);
         } finally {
             session.lock.unlock();
         }
@@ -219,6 +221,8 @@ final class Link {
             case CLOSED -> {
                 if (isSession && reason == null) {
                     reason = told(event.payload());
+                } else if (event.entity() == endpoint.top()) {
+                    farewell = told(event.payload());
                 }
             }
             case ENDED -> {
@@ -236,7 +240,7 @@ final class Link {
                 endpoint.cancel(event.entity(), UNWANTED);
             }
             case SILENT -> drop(new BccnException.Unavailable("the door does not answer"));
-            case FINISHED -> drop(new BccnException.Unavailable("the door went away"));
+            case FINISHED -> drop(farewell);
             default -> { }
         }
     }

@@ -28,6 +28,7 @@ final class LiveChecks {
         Checks.run("a callback that throws is called again", LiveChecks::thrower);
         Checks.run("a stream that nobody reads holds a bounded part", LiveChecks::unread);
         Checks.run("threads may share a client", LiveChecks::threads);
+        Checks.run("any window lets any message pass", LiveChecks::window);
         Checks.run("what was handed over before close arrives", LiveChecks::lastWords);
     }
 
@@ -227,6 +228,16 @@ final class LiveChecks {
                 each.join();
             }
             same(replies.size(), 80, "replies");
+        }
+    }
+
+    private static void window() {
+        try (Bccn bus = Bccn.connect(new Options().window(1).timeout(LONG))) {
+            Subscription own = bus.subscribe("local/window");
+            bus.publish("local/window", "x".repeat(60_000));
+            bus.publish("local/window", "y");
+            same(own.take(LONG).get().payload().length, 60_000, "bytes");
+            same(own.take(LONG).get().text(), "y", "message");
         }
     }
 

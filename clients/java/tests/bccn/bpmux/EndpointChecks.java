@@ -10,6 +10,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Objects;
+import java.util.Random;
 
 /** Chunks and conversations of {@code clients/vectors/bpmux.json}. */
 public final class EndpointChecks {
@@ -39,6 +41,7 @@ public final class EndpointChecks {
             Checks.run(vector.text("name") + ", byte by byte", () -> new EndpointChecks.Player(vector, true).play());
         }
         Checks.run("a peer that does not answer is given up", EndpointChecks::silence);
+        Checks.run("hostile bytes are a fault of the peer or none", EndpointChecks::hostile);
     }
 
     private static void chunk(Vector vector) throws BpmuxException {
@@ -89,6 +92,57 @@ public final class EndpointChecks {
         }
         same(endpoint.expire(40 * second - 1), List.of(), "events");
         same(endpoint.expire(40 * second).get(0).kind(), Event.Kind.SILENT, "event");
+    }
+
+    /** What comes in conversations, with bytes changed and in other orders: nothing but its own exception ends it. */
+    private static void hostile() throws Exception {
+        List<byte[]> heard = new ArrayList<>();
+        for (Vector conversation : Checks.vectors("bpmux", "conversations")) {
+            for (Vector step : conversation.list("steps")) {
+                if (step.text("in") != null) {
+                    heard.add(step.bytes("in"));
+                }
+            }
+        }
+        Random random = new Random(11);
+        int faults = 0;
+        for (int round = 0; round < 3000; round++) {
+            Endpoint endpoint = new Endpoint(0, new Limits(3, 3, 1000));
+            List<Entity> ours = new ArrayList<>(List.of(endpoint.top()));
+            try {
+                for (int i = 0; i < 30; i++) {
+                    byte[] data = heard.get(random.nextInt(heard.size())).clone();
+                    if (data.length > 0 && random.nextInt(3) == 0) {
+                        data[random.nextInt(data.length)] ^= (byte) (1 << random.nextInt(8));
+                    }
+                    for (Event event : endpoint.receive(data, data.length, 0)) {
+                        ours.add(event.entity());
+                    }
+                    endpoint.dataToSend(1 << 16);
+                    act(endpoint, ours, random);
+                }
+            } catch (BpmuxException e) {
+                faults++;
+                same(endpoint.hasDataToSend(), false, "something to send after a fault");
+            }
+        }
+        same(faults > 1000 && faults < 3000, true, faults + " faults of 3000");
+    }
+
+    private static void act(Endpoint endpoint, List<Entity> ours, Random random) {
+        Entity entity = ours.get(random.nextInt(ours.size()));
+        switch (random.nextInt(6)) {
+            case 0 -> ours.add(endpoint.open(Chunks.SINK + random.nextInt(3), new byte[3], random.nextInt(9)));
+            case 1 -> ours.add(endpoint.request(new byte[2]));
+            case 2 -> endpoint.cancel(entity, new byte[1]);
+            case 3 -> endpoint.close(entity, new byte[1]);
+            default -> {
+                if (entity instanceof Channel channel) {
+                    endpoint.send(channel, new byte[random.nextInt(40)]);
+                }
+            }
+        }
+        ours.removeIf(Objects::isNull);
     }
 
     /** Plays a conversation with an endpoint: what it does, hears and says. */

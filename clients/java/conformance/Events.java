@@ -115,7 +115,8 @@ final class Events {
         last = message;
         String words = word + " " + Words.ofBytes(message.channel()) + " " + Words.of(message.payload());
         return message.peer().isEmpty() ? words : words + " " + Words.ofBytes(message.src()) + " "
-                + Long.toUnsignedString(message.seq()) + " " + Words.ofBytes(message.peer()) + " " + Words.ofBytes(message.verdict());
+                + Long.toUnsignedString(message.seq()) + " " + Words.ofBytes(message.peer()) + " "
+                + Words.ofBytes(message.verdict());
     }
 
     String origin() {

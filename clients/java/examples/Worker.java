@@ -9,8 +9,8 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * Replies to requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when somebody sends
- * it "stop".
+ * Replies to requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when somebody
+ * sends it "stop".
  */
 final class Worker {
     private static final Duration BEAT = Duration.ofSeconds(5);

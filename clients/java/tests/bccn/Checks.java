@@ -37,7 +37,8 @@ public final class Checks {
         }
 
         public List<Vector> list(String name) {
-            return Json.elements(members.getOrDefault(name, "[]")).stream().map(Json::members).map(Vector::new).toList();
+            List<String> elements = Json.elements(members.getOrDefault(name, "[]"));
+            return elements.stream().map(Json::members).map(Vector::new).toList();
         }
     }
 

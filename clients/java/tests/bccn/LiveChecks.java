@@ -184,7 +184,8 @@ final class LiveChecks {
     private static void unread() {
         int total = 3000;
         String payload = "x".repeat(1200);
-        try (Bccn reader = Bccn.connect(new Options().queuePackets(8).onNotice(notice -> { })); Bccn bus = Bccn.connect()) {
+        Options few = new Options().queuePackets(8).onNotice(notice -> { });
+        try (Bccn reader = Bccn.connect(few); Bccn bus = Bccn.connect()) {
             Subscription own = reader.subscribe("live/unread");
             same(own.take(Duration.ZERO), Optional.empty(), "message");
             for (int i = 0; i < total; i++) {

@@ -15,9 +15,9 @@ import java.util.Random;
 
 /** Chunks and conversations of {@code clients/vectors/bpmux.json}. */
 public final class EndpointChecks {
-    private static final List<String> KINDS = List.of("cancel-request", "close-response", "cancel", "cancel-peer", "close",
-            "close-peer", "message", "message-peer", "request", "response", "sink", "stream", "duplex", "ping", "credit",
-            "credit-peer");
+    private static final List<String> KINDS = List.of("cancel-request", "close-response", "cancel", "cancel-peer",
+            "close", "close-peer", "message", "message-peer", "request", "response", "sink", "stream", "duplex", "ping",
+            "credit", "credit-peer");
     private static final Map<String, Integer> OTHERS = Map.ofEntries(
             Map.entry("ack-cancel-request", Chunks.ACK_CANCEL_REQUEST),
             Map.entry("ack-close-response", Chunks.ACK_CLOSE_RESPONSE), Map.entry("ack-close", Chunks.ACK_CLOSE),

@@ -19,8 +19,8 @@ public final class Batch implements AutoCloseable {
     }
 
     /**
-     * Adds a message, and sends the packet when it is full. It fails as {@link Bccn#publish(String, byte[])} does, about
-     * any message of the batch.
+     * Adds a message, and sends the packet when it is full. It fails as {@link Bccn#publish(String, byte[])} does,
+     * about any message of the batch.
      *
      * @param channel where to
      * @param payload what

@@ -50,8 +50,8 @@ public final class Bccn implements AutoCloseable {
     }
 
     /**
-     * Connects. Where no daemon is it fails as unavailable, after {@link Options#wait}; an option that the daemon rejects
-     * is an error with its code.
+     * Connects. Where no daemon is it fails as unavailable, after {@link Options#wait}; an option that the daemon
+     * rejects is an error with its code.
      *
      * @param options of the client
      * @return the client
@@ -146,13 +146,13 @@ public final class Bccn implements AutoCloseable {
         if (every.isNegative() || every.getNano() != 0) {
             throw BccnException.invalid("heartbeat every " + every + ": must be whole seconds");
         }
-        String value = every.isZero() ? "off" : text.isEmpty() ? "" + every.getSeconds() : every.getSeconds() + " " + text;
+        String value = every.isZero() ? "off" : every.getSeconds() + (text.isEmpty() ? "" : " " + text);
         ask("heartbeat", value, answer -> session.heartbeat = every.isZero() ? "" : value);
     }
 
     /**
-     * Returns once the daemon has processed everything sent before. Its error is the first that the daemon reported about
-     * a message since the last barrier, or that messages are unconfirmed, since the connection broke in between.
+     * Returns once the daemon has processed everything sent before. Its error is the first that the daemon reported
+     * about a message since the last barrier, or that messages are unconfirmed, since the connection broke in between.
      */
     public void barrier() {
         run(() -> {
@@ -227,8 +227,8 @@ public final class Bccn implements AutoCloseable {
     // --- to publish ---
 
     /**
-     * Hands one message to the daemon. It waits only while the daemon is away or takes no more; after an error the message
-     * was not sent. If the daemon then rejects the message, a notice says so, and the next barrier fails.
+     * Hands one message to the daemon. It waits only while the daemon is away or takes no more; after an error the
+     * message was not sent. If the daemon then rejects the message, a notice says so, and the next barrier fails.
      *
      * @param channel where to
      * @param payload what
@@ -301,8 +301,8 @@ public final class Bccn implements AutoCloseable {
     }
 
     /**
-     * Subscribes with a callback. It is called in a thread of its own, one message at a time, in order. A slow one holds
-     * nobody else as long as not too much waits for the program in all. It may call any function of this package.
+     * Subscribes with a callback. It is called in a thread of its own, one message at a time, in order. A slow one
+     * holds nobody else as long as not too much waits for the program in all. It may call any function of this package.
      *
      * @param pattern which channels
      * @param callback gets each message
@@ -321,8 +321,8 @@ public final class Bccn implements AutoCloseable {
     }
 
     /**
-     * Has messages to all ({@code !}) and to this program delivered, in the client's stream. Any subscription does that,
-     * too. It ends the callback of another {@code listen}.
+     * Has messages to all ({@code !}) and to this program delivered, in the client's stream. Any subscription does
+     * that, too. It ends the callback of another {@code listen}.
      */
     public void listen() {
         hear(null);
@@ -442,9 +442,9 @@ public final class Bccn implements AutoCloseable {
     }
 
     /**
-     * Subscribes, and replies to each request with what the handler returns. If that is null, which is not an empty reply,
-     * the program calls {@link Request#reply(byte[])} itself, from any thread, or never. Messages that are no requests are
-     * ignored. It needs {@link Format#FULL}, which shows who asks.
+     * Subscribes, and replies to each request with what the handler returns. If that is null, which is not an empty
+     * reply, the program calls {@link Request#reply(byte[])} itself, from any thread, or never. Messages that are no
+     * requests are ignored. It needs {@link Format#FULL}, which shows who asks.
      *
      * @param pattern which channels; {@code !} serves what is asked of all and of this program
      * @param handler gets one request at a time, in a thread of its own

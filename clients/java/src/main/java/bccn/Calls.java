@@ -7,12 +7,12 @@ import java.util.List;
 import java.util.function.Consumer;
 
 /**
- * Calls that send, and wait for the daemon: over reconnections, while the link takes no more, and for an answer. All runs
- * under the lock of the session.
+ * Calls that send, and wait for the daemon: over reconnections, while the link takes no more, and for an answer. All
+ * runs under the lock of the session.
  *
- * <p>A subscribe that fails leaves nothing. The client remembers a subscription once the daemon has agreed to it. If the
- * SUB of a failed call has left, it is withdrawn: an UNSUB and a ping follow, and until the pong the client drops the
- * messages that came for it alone. The end of a subscription is withdrawn in the same way.
+ * <p>A subscribe that fails leaves nothing. The client remembers a subscription once the daemon has agreed to it. If
+ * the SUB of a failed call has left, it is withdrawn: an UNSUB and a ping follow, and until the pong the client drops
+ * the messages that came for it alone. The end of a subscription is withdrawn in the same way.
  */
 final class Calls {
     private static final byte[] PING = "CMSG ping\0".getBytes(US_ASCII);

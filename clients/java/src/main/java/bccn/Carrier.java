@@ -13,8 +13,8 @@ import java.nio.file.Path;
 import java.time.Duration;
 
 /**
- * What brings bytes to the door and back, in order. One thread reads and another writes; any may close, which ends both.
- * None of these threads is the program's: an interrupt would close the socket.
+ * What brings bytes to the door and back, in order. One thread reads and another writes; any may close, which ends
+ * both. None of these threads is the program's: an interrupt would close the socket.
  */
 interface Carrier {
     /** Connects, within about so long. A carrier that was closed before fails. */

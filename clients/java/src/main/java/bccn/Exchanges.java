@@ -15,8 +15,8 @@ import java.util.Map;
  *
  * <ol>
  *   <li>A request is a message whose first line is a token; a reply is directed to the asker and begins with the same
- *       line. A token cannot be guessed and belongs to one client: a message that begins like ours is a reply, perhaps a
- *       late one.
+ *       line. A token cannot be guessed and belongs to one client: a message that begins like ours is a reply, perhaps
+ *       a late one.
  *   <li>A request is published once. The daemon says at once how many listen on this host. If nobody does, and no reply
  *       came within {@code ASK_AFTER}, the client asks the daemons of the other hosts: those with listeners reply, with
  *       the token and a "?". Nobody listens if several questions bring no reply; a single one could have been lost.
@@ -70,8 +70,8 @@ final class Exchanges {
     }
 
     /**
-     * Keeps a reply to a request of this client, drops a late one, and reports whether the message was a reply. A request
-     * to all comes back to the asker, and is not a reply.
+     * Keeps a reply to a request of this client, drops a late one, and reports whether the message was a reply. A
+     * request to all comes back to the asker, and is not a reply.
      */
     boolean isReply(Message message) {
         byte[] payload = message.payload();

@@ -5,8 +5,8 @@ import java.util.concurrent.locks.Condition;
 import java.util.function.Supplier;
 
 /**
- * Holds messages until they are received: those of the client, of a subscription with a stream or a callback of its own,
- * or of a request. The lock of the session guards it.
+ * Holds messages until they are received: those of the client, of a subscription with a stream or a callback of its
+ * own, or of a request. The lock of the session guards it.
  */
 final class Inbox {
     /** About so many bytes belong to a message besides its payload. */

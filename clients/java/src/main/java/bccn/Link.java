@@ -26,8 +26,8 @@ import javax.net.ssl.SSLException;
  * <p>The thread of the session reads, a thread of the link writes, and one thread for all links of the program looks at
  * the time. The lock of the session guards everything but the carrier, and nobody holds it while bytes go out or come.
  *
- * <p>Credit: the door may send what the window allows. A packet counts until the client has room for more messages, so a
- * program that does not receive makes the door, and then the daemon, hold what comes.
+ * <p>Credit: the door may send what the window allows. A packet counts until the client has room for more messages, so
+ * a program that does not receive makes the door, and then the daemon, hold what comes.
  */
 final class Link {
     /** Bytes of packets that wait to be sent; beyond it calls wait. */

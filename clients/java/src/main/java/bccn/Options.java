@@ -55,8 +55,8 @@ public final class Options implements Cloneable {
     /**
      * Where the door is.
      *
-     * @param address {@code unix:PATH} or {@code tls://HOST:PORT}. By default {@code $BCCN_CONNECT}, or the first that is
-     *     there of {@code $XDG_RUNTIME_DIR/bccnd/mux.sock} and {@code /run/bccnd/mux.sock}
+     * @param address {@code unix:PATH} or {@code tls://HOST:PORT}. By default {@code $BCCN_CONNECT}, or the first that
+     *     is there of {@code $XDG_RUNTIME_DIR/bccnd/mux.sock} and {@code /run/bccnd/mux.sock}
      * @return this
      */
     public Options address(String address) {

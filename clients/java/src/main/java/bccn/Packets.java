@@ -39,7 +39,8 @@ final class Packets {
                 break;
             case "CMSG":
                 if (end > space + 1) {
-                    return new Said(null, new String(packet, space + 1, end - space - 1, UTF_8), new String(rest, UTF_8));
+                    String key = new String(packet, space + 1, end - space - 1, UTF_8);
+                    return new Said(null, key, new String(rest, UTF_8));
                 }
                 break;
             case "RECV":

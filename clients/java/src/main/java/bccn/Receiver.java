@@ -29,7 +29,7 @@ final class Receiver {
         return doubt;
     }
 
-    /** Takes a packet; under the lock, as what it session.calls. */
+    /** Takes a packet; a PACK is several. */
     void packet(byte[] packet) {
         if (Packets.isPack(packet)) {
             Packets.unpack(packet, packet.length, this::handle);

@@ -12,8 +12,8 @@ import java.util.function.Supplier;
  * One subscription to a pattern. It lasts until {@link #close}, even if the program keeps no reference to it.
  *
  * <p>Without a callback its messages are in the client's stream, in the order of all, until the program asks the
- * subscription itself for messages, with {@link #take}, by iteration or with a {@link Flow.Subscriber}: from then on they
- * are in a stream of its own, and what waits in the client's stream moves over.
+ * subscription itself for messages, with {@link #take}, by iteration or with a {@link Flow.Subscriber}: from then on
+ * they are in a stream of its own, and what waits in the client's stream moves over.
  */
 public final class Subscription implements AutoCloseable, Iterable<Message>, Flow.Publisher<Message> {
     static final Supplier<BccnException> NOT_OPEN = () -> new BccnException.Closed("the subscription is closed");
@@ -93,7 +93,8 @@ public final class Subscription implements AutoCloseable, Iterable<Message>, Flo
     }
 
     /**
-     * How many messages wait for the callback, with the one that it is called with, or in the stream of the subscription.
+     * How many messages wait for the callback, with the one that it is called with, or in the stream of the
+     * subscription.
      *
      * @return the number
      */
@@ -161,8 +162,8 @@ public final class Subscription implements AutoCloseable, Iterable<Message>, Flo
     }
 
     /**
-     * Gives a subscriber the messages that it requests, in a thread of its own; what it does not request waits, at last in
-     * the queue of the daemon. There is one subscriber at a time.
+     * Gives a subscriber the messages that it requests, in a thread of its own; what it does not request waits, at
+     * last in the queue of the daemon. There is one subscriber at a time.
      *
      * @param subscriber gets the messages, and is complete when the subscription or the client is closed
      */

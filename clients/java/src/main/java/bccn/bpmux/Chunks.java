@@ -3,8 +3,8 @@ package bccn.bpmux;
 /**
  * The kinds of chunks, and their bytes up to the payload (clients/BPMUX.md, "Chunks").
  *
- * <p>Kinds below 16 are the types; 16 + a type is its other meaning. A name without PEER is about what the sender of the
- * chunk opened, one with PEER about what its receiver opened. Numbers are unsigned.
+ * <p>Kinds below 16 are the types; 16 + a type is its other meaning. A name without PEER is about what the sender of
+ * the chunk opened, one with PEER about what its receiver opened. Numbers are unsigned.
  */
 final class Chunks {
     static final int CANCEL_REQUEST = 0;

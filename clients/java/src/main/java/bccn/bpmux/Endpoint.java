@@ -9,8 +9,8 @@ import java.util.List;
  * <ul>
  *   <li>It has no clock, no socket and no thread: one call at a time. Times are those of {@link System#nanoTime}.
  *   <li>Sending never waits: what the peer has no credit for is queued, up to a limit, and goes out as credit comes.
- *   <li>After a {@link BpmuxException} the connection is dropped: there is nothing to send, and whatever comes is passed
- *       over. {@link #events} still has what came before the fault.
+ *   <li>After a {@link BpmuxException} the connection is dropped: there is nothing to send, and whatever comes is
+ *       passed over. {@link #events} still has what came before the fault.
  *   <li>The endpoint keeps the credit of the top level, acknowledges, and answers pings by itself.
  * </ul>
  */
@@ -155,8 +155,8 @@ public final class Endpoint {
      * Opens a duplex.
      *
      * @param payload says what it is for
-     * @param window bytes at which the peer's credit is kept, less what of its messages is not {@link #consumed}; with 0
-     *     the program grants
+     * @param window bytes at which the peer's credit is kept, less what of its messages is not {@link #consumed}; with
+     *     0 the program grants
      * @return the channel, or null if as many are open as may be
      */
     public Channel openDuplex(byte[] payload, long window) {

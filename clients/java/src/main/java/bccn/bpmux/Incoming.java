@@ -8,10 +8,10 @@ import java.util.Arrays;
  * What the peer sends: whether each chunk may come now, what it costs, and what it does.
  *
  * <p>A chunk is judged when its head is there: the entity it names, the credit it spends, the total it was announced
- * with. Only then is anything of its payload kept. Four things look like faults and are none, since they may have crossed
- * something of ours: a Cancel of a request that is not there, which is acknowledged; a ping for such a request and a pong
- * that nobody waits for, which are passed over; and what comes of what we have just cancelled, which is paid for and
- * dropped.
+ * with. Only then is anything of its payload kept. Four things look like faults and are none, since they may have
+ * crossed something of ours: a Cancel of a request that is not there, which is acknowledged; a ping for such a request
+ * and a pong that nobody waits for, which are passed over; and what comes of what we have just cancelled, which is
+ * paid for and dropped.
  */
 final class Incoming implements Reader.Sink {
     private static final byte[] TOO_LONG = "limit: a payload is too long".getBytes(US_ASCII);

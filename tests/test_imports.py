@@ -37,6 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {"bccn", "commands", "process"},
     "commands": {"bccn", "wire", "process", "recorder", "backbone", "uplink"},
     "backbone": {"wire", "net", "process", "restart"},
+    "mux": {"bccn", "bpmux", "net", "process"},
     "uplink": {
         "bccn",
         "wire",
@@ -62,12 +63,12 @@ ONLY_IN = {
     "numpy": {"pipeline"},  # pyspark[sql]'s own
     "jinja2": {"pipeline.report"},
     "pyarrow": {"pipeline", "recorder"},
-    "uvloop": {"daemon", "backbone.command", "uplink.command"},
+    "uvloop": {"daemon", "backbone.command", "mux.command", "uplink.command"},
     "nats": {"uplink.nats_session"},
     "nkeys": {"uplink.nats_session"},  # nats-py's own, of its extra of that name
-    "structlog": {"process", "daemon", "report", "restart", "recorder", "backbone", "uplink"},
+    "structlog": {"process", "daemon", "report", "restart", "recorder", "backbone", "uplink", "mux"},
     "prometheus_client": {"process.exposition"},
-    "pydantic": {"process", "recorder.settings", "backbone.settings", "uplink.settings"},
+    "pydantic": {"process", "recorder.settings", "backbone.settings", "mux.settings", "uplink.settings"},
     "pydantic_core": {"process"},  # pydantic's own
 }
 

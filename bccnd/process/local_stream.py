@@ -34,8 +34,9 @@ class Listening(socket.socket):
         return listening
 
 
-def listen(where: str, mode: int) -> Listening:
+def listen(where: str, mode: int, setting: str = "metrics.listen") -> Listening:
     """A non-blocking socket at ``where``: ``127.0.0.1:PORT``, ``[::1]:PORT``, or a path, whose file gets ``mode``.
+    Its faults name the ``setting``.
 
     Raises ``UnavailableError``, ``RefusedError`` or ``ConfigError``, which name the address.
     """
@@ -54,10 +55,10 @@ def listen(where: str, mode: int) -> Listening:
     except OSError as error:
         made.close()
         if error.errno == EADDRINUSE:
-            raise UnavailableError(f"metrics.listen {where}: is taken by another program") from None
+            raise UnavailableError(f"{setting} {where}: is taken by another program") from None
         if isinstance(error, PermissionError):
-            raise RefusedError(f"metrics.listen {where}: {error.strerror}") from None
-        raise ConfigError(f"metrics.listen {where}: {error.strerror or error}") from None
+            raise RefusedError(f"{setting} {where}: {error.strerror}") from None
+        raise ConfigError(f"{setting} {where}: {error.strerror or error}") from None
     return made
 
 

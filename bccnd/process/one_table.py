@@ -6,6 +6,7 @@ Rules
 - A value is right or refused, never guessed or clipped. Each mistake is a line that names the flag, the variable or
   the file.
 - The file has that table and nothing outside of it. A setting that is a list of tables is in the file alone.
+- The flag of a setting that is a list may be given several times; its values add up.
 - ``load`` depends on its arguments and the file alone, and is called again for a reload.
 """
 
@@ -13,7 +14,7 @@ import argparse
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -85,6 +86,7 @@ class OneTable(Generic[S]):
             parser.add_argument(
                 _flag(name),
                 dest=name,
+                action="append" if get_origin(field.annotation) is tuple else "store",
                 metavar=self.metavars.get(name, "N"),
                 help=f"{field.description}{default}".replace("%", "%%"),
             )
@@ -124,7 +126,8 @@ class OneTable(Generic[S]):
             if variable in environ:
                 values[name], origins[name] = decoded(environ[variable], fields[name]), variable
         for name, text in given.items():
-            values[name], origins[name] = decoded(text, fields[name]), _flag(name)
+            whole = text if isinstance(text, str) else ",".join(text)
+            values[name], origins[name] = decoded(whole, fields[name]), _flag(name)
         try:
             return Invocation(self.model(**values), check_only, quiet, origins, file)
         except ValidationError as error:

@@ -79,6 +79,18 @@ class Actions:
         self.outgoing.add(channel.lane, chunks.MESSAGE if channel.ours else chunks.MESSAGE_PEER, payload)
         return True
 
+    def room(self, channel: Channel) -> int:
+        return max(0, channel.room) if channel.is_open and channel.sending is State.OPEN else 0
+
+    def await_credit(self, channel: Channel) -> None:
+        channel.is_starved = True
+
+    def credited(self, channel: Channel, amount: int) -> None:
+        self.outgoing.credited(channel.account, amount)
+        if channel.is_starved:
+            channel.is_starved = False
+            self.events.append(Writable(channel))
+
     def grant(self, channel: Channel, amount: int) -> None:
         if channel.receiving is State.ABSENT:
             raise ValueError(f"{channel} is not to be read")

@@ -95,6 +95,18 @@ class Endpoint:
         """False if it is not taken: the peer takes no more, or the queue is full and ``Writable`` will come."""
         return self._actions.send(channel, payload)
 
+    def room(self, channel: Channel) -> int:
+        """How many bytes of messages the peer has credit for now, besides those that are queued."""
+        return self._actions.room(channel)
+
+    def waiting(self, channel: Channel) -> int:
+        """Bytes that are queued on it, with something for each message."""
+        return channel.lane.size
+
+    def await_credit(self, channel: Channel) -> None:
+        """``Writable`` will come with the next credit: for who sends no more than there is room for."""
+        self._actions.await_credit(channel)
+
     def grant(self, channel: Channel, amount: int) -> None:
         """Let the peer send so many bytes more. Not together with a window."""
         self._actions.grant(channel, amount)

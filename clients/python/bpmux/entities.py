@@ -20,6 +20,7 @@ from heapq import heappop, heappush
 from bpmux import chunks
 from bpmux.chunks import TOP
 from bpmux.errors import BpmuxError
+from bpmux.limits import ITEM_BYTES
 
 
 class State(Enum):
@@ -100,8 +101,8 @@ class Channel:
     """
 
     __slots__ = (
-        "account", "cancelling", "credit", "held", "id", "is_full", "is_open", "is_refused", "kind", "lane", "ours",
-        "pending", "receiving", "sending", "window",
+        "account", "cancelling", "credit", "held", "id", "is_full", "is_open", "is_refused", "is_starved", "kind",
+        "lane", "ours", "pending", "receiving", "sending", "window",
     )  # fmt: skip
 
     def __init__(self, ident: int, kind: int, *, ours: bool) -> None:
@@ -111,6 +112,7 @@ class Channel:
         self.is_open = False
         self.is_refused = False
         self.is_full = False
+        self.is_starved = False
         self.sending = self.receiving = State.ABSENT
         if kind == chunks.DUPLEX or (kind == chunks.SINK) is ours:
             self.sending = State.OPEN
@@ -129,6 +131,12 @@ class Channel:
     @property
     def is_over(self) -> bool:
         return self.sending in SILENT and self.receiving in SILENT
+
+    @property
+    def room(self) -> int:
+        """Credit that nothing in the lane waits for; less than 0 if more waits than there is credit for."""
+        waiting = self.lane.size - ITEM_BYTES * len(self.lane.items) - self.lane.at
+        return self.account.credit - waiting
 
 
 class Request:

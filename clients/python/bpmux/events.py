@@ -67,7 +67,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Writable:
-    """``send`` had taken no more, and does again."""
+    """``send`` had taken no more, and does again; or there is credit that was awaited (``await_credit``)."""
 
     channel: Channel
 

@@ -306,7 +306,7 @@ class Incoming:
         if channel.account.credit + amount >= NUMBER_LIMIT:
             raise BpmuxError("credit", f"{channel} has more than {NUMBER_LIMIT - 1}")
         self.chatter += amount < SMALL_GRANT
-        self._actions.outgoing.credited(channel.account, amount)
+        self._actions.credited(channel, amount)
 
     def _cancel_acknowledged(self, kind: int, ident: int, _number: int) -> None:
         """Of a way on which we received: what had begun on it is not finished any more."""

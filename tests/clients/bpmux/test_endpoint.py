@@ -3,9 +3,9 @@
 from bpmux import chunks
 from bpmux.chunks import TOP, Chunk, head, parse
 from bpmux.endpoint import NO_PONG, Endpoint
-from bpmux.events import Cancelled, Closed, Ended, Message, Requested, Responded, Silent
+from bpmux.events import Cancelled, Closed, Ended, Message, Requested, Responded, Silent, Writable
 from bpmux.heartbeats import IDLE_SECONDS, MISSED_LIMIT
-from bpmux.limits import TOP_LEVEL_RESERVE
+from bpmux.limits import ITEM_BYTES, TOP_LEVEL_RESERVE
 from tests.clients.bpmux.joined import Joined
 from tests.fuzz.steps import Steps
 
@@ -121,3 +121,23 @@ def test_every_byte_is_accounted_for_until_it_is_gone() -> None:
     joined.there.grant(theirs, 400)
     joined.settle()
     assert (joined.here.queued, joined.there.held, joined.here.replies, joined.there.replies) == (0, 0, 0, 0)
+
+
+def test_who_sends_only_what_there_is_room_for_is_called() -> None:
+    joined = Joined()
+    sink, theirs = joined.opened("sink")
+    assert joined.here.room(sink) == 0
+    joined.here.await_credit(sink)
+    joined.there.grant(theirs, 100)
+    assert joined.settle()[0] == [Writable(sink)]
+    assert joined.here.room(sink) == 100
+    joined.here.send(sink, bytes(60))
+    assert (joined.here.room(sink), joined.here.waiting(sink)) == (40, 60 + ITEM_BYTES)
+    joined.settle()
+    assert (joined.here.room(sink), joined.here.waiting(sink)) == (40, 0)
+    joined.here.send(sink, bytes(60))
+    joined.settle()
+    assert (joined.here.room(sink), joined.here.waiting(sink)) == (0, 60 + ITEM_BYTES)
+    joined.there.grant(theirs, 30)
+    assert joined.settle()[0] == []
+    assert joined.here.room(sink) == 10

@@ -1,0 +1,60 @@
+"""What lies between a stream socket and the bytes of bpmux: nothing, TLS, or WebSocket. Each works without I/O."""
+
+from typing import Protocol
+
+
+class CarrierError(Exception):
+    """The peer does not speak what the carrier does. The connection is dropped once ``outgoing`` is sent."""
+
+
+class Carrier(Protocol):
+    def received(self, data: bytes) -> bytes:
+        """What of these bytes of the socket is for the endpoint. Raises ``CarrierError``."""
+
+    def outgoing(self, data: bytes = b"") -> bytes:
+        """What goes to the socket: what the carrier has to say itself, then ``data`` of the endpoint.
+
+        There is no ``data`` before it ``is_ready``.
+        """
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    @property
+    def has_ended(self) -> bool:
+        """The peer has said that nothing more comes."""
+
+
+class Plain:
+    """A socket that carries the bytes as they are."""
+
+    is_ready = True
+    has_ended = False
+
+    def received(self, data: bytes) -> bytes:
+        return data
+
+    def outgoing(self, data: bytes = b"") -> bytes:
+        return data
+
+
+# What text, or the hello of TLS, can begin with: tags of nothing that comes first. Two of them could: a peer that
+# leaves at once closes and cancels the top level.
+_FOREIGN = frozenset(range(0x10, 0x80)) - frozenset(range(0x2C, 0x30)) - frozenset(range(0x4C, 0x50))
+_TLS_HELLO = 0x16
+
+
+def is_foreign(first: bytes) -> bool:
+    """Whether what a connection begins with is no bpmux, as far as the first byte shows."""
+    return first[0] in _FOREIGN
+
+
+def foreign_line(first: bytes) -> bytes:
+    """For whoever speaks something else: a person, or the program that a person started."""
+    if first[0] == _TLS_HELLO:
+        return b"bccnd-mux: this socket carries bpmux without TLS (clients/BPMUX.md)\n"
+    if b" HTTP/1" in first:
+        return b"bccnd-mux: this socket carries bpmux, and no HTTP (clients/BPMUX.md)\n"
+    return (
+        b"bccnd-mux: this socket carries bpmux (clients/BPMUX.md); text goes to the bus socket, as by socat\n"
+    )

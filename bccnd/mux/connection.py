@@ -1,0 +1,273 @@
+"""One connection of a peer: a stream socket, what it is carried by, an endpoint, and its conversation.
+
+Rules
+- It is read only while the peer reads what it causes itself (``Endpoint.replies``), and so much in a turn as may be
+  some milliseconds of work, whatever is in it.
+- Bytes for the peer are made when the socket has taken those before: what it does not take waits where it can be
+  cancelled, in the endpoint.
+- What several sessions have for the peer in one round of the loop goes out together.
+- Whoever has not said and granted anything in time is dropped, and so is whoever does not answer heartbeats.
+- When it is gone, what the peer had sent still goes to the daemon, for LINGER_SECONDS.
+"""
+
+import socket
+from asyncio import AbstractEventLoop, TimerHandle
+from collections import Counter
+from contextlib import suppress
+
+import structlog
+
+from bccnd.mux import limits
+from bccnd.mux.accounts import Accounts
+from bccnd.mux.carrier import Carrier, CarrierError, foreign_line, is_foreign
+from bccnd.mux.conversation import Conversation
+from bccnd.mux.daemon import Daemon
+from bccnd.mux.peer import Peer
+from bpmux.endpoint import Endpoint
+from bpmux.errors import BpmuxError
+
+# What is made of an endpoint at a time.
+PIECE = 64 * 1024
+
+log = structlog.get_logger()
+
+
+class House:
+    """What all connections share. ``counts``: what happened, by name; ``dropped``: connections, by reason."""
+
+    def __init__(self, loop: AbstractEventLoop, daemon: Daemon, accounts: Accounts) -> None:
+        self.loop = loop
+        self.daemon = daemon
+        self.accounts = accounts
+        self.connections: set[Connection] = set()
+        self.counts: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+
+
+class Connection:
+    """``chatter``: chunks a second that move nothing, 0 for any number. ``turned_away``: see ``Conversation``."""
+
+    def __init__(
+        self,
+        house: House,
+        accepted: socket.socket,
+        carrier: Carrier,
+        peer: Peer,
+        *,
+        chatter: int = 0,
+        turned_away: bytes = b"",
+    ) -> None:
+        self.peer = peer
+        self.is_served = not turned_away
+        self._house, self._loop = house, house.loop
+        self._socket = accepted
+        self._carrier = carrier
+        self._endpoint = endpoint = Endpoint(self._loop.time(), limits.ENDPOINT)
+        self._conversation = Conversation(
+            endpoint, house.daemon.connector(peer.introduction), self._wake, turned_away
+        )
+        self._unsent = b""
+        self._first = b""
+        self._is_greeted = self._is_awake = self._is_gone = self._is_read = self._is_parting = False
+        self._chatter_limit, self._chatter_seen, self._chatter_since = chatter, 0, self._loop.time()
+        self._chunks = 0
+        self._size = limits.READ
+        seconds = limits.REFUSAL_SECONDS if turned_away else limits.GREETING_SECONDS
+        self._greeting: TimerHandle | None = self._loop.call_later(seconds, self._on_greeting_over)
+        self._heartbeat = self._loop.call_at(endpoint.deadline, self._on_deadline)
+        self._linger: TimerHandle | None = None
+        house.connections.add(self)
+        house.counts["connections"] += 1
+        self._read_on()
+        self._wake()
+
+    def __len__(self) -> int:
+        """Sessions, streams and requests."""
+        return len(self._conversation)
+
+    # --- to read ---
+
+    def _read_on(self) -> None:
+        if not self._is_read and not self._is_gone:
+            self._is_read = True
+            self._loop.add_reader(self._socket, self._on_readable)
+
+    def _on_readable(self) -> None:
+        try:
+            data = self._socket.recv(self._size)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.drop("left")
+            return
+        try:
+            self._receive(data)
+        except CarrierError as error:
+            self._say_last(b"", str(error))
+        except BpmuxError as error:
+            self._conversation.handle(self._endpoint.events())
+            if self._endpoint.chunks <= 1 and self._first and self._first[:1].isascii():
+                self._say_last(foreign_line(self._first), "foreign")
+            else:
+                log.debug("peer broke the protocol", rule=error.rule, reason=str(error), uid=self.peer.uid)
+                self.drop(f"protocol-{error.rule}")
+
+    def _receive(self, data: bytes) -> None:
+        data = self._carrier.received(data)
+        if self._carrier.has_ended and not data:
+            self.drop("left")
+            return
+        if data:
+            if not self._endpoint.chunks and not self._first:
+                self._first = data[:256]
+                if is_foreign(data):
+                    self._say_last(foreign_line(self._first), "foreign")
+                    return
+            now = self._loop.time()
+            events = self._endpoint.receive(data, now)
+            self._measure(now)
+            self._conversation.handle(events)
+            if not self._is_greeted and self._endpoint.room(self._endpoint.top):
+                self._greet()
+        self._wake()
+        if self._endpoint.replies > limits.REPLIES:
+            self._stop_reading()
+
+    def _measure(self, now: float) -> None:
+        """What came of the last read: whether it was too much work, and whether any of it meant something."""
+        chunks = self._endpoint.chunks - self._chunks
+        self._chunks += chunks
+        if chunks > limits.CHUNKS:
+            self._size = max(limits.READ_LEAST, self._size // 2)
+        elif self._size < limits.READ and chunks < limits.CHUNKS // 4:
+            self._size *= 2
+        if self._chatter_limit:
+            if now - self._chatter_since >= 1.0:
+                self._chatter_since, self._chatter_seen = now, self._endpoint.chatter
+            elif self._endpoint.chatter - self._chatter_seen > self._chatter_limit:
+                raise BpmuxError("limit", "chunks that move nothing")
+
+    def _greet(self) -> None:
+        self._is_greeted = True
+        self._first = b""
+        if self._greeting and self.is_served:
+            self._greeting.cancel()
+            self._greeting = None
+
+    def _stop_reading(self) -> None:
+        if self._is_read:
+            self._is_read = False
+            self._loop.remove_reader(self._socket)
+
+    # --- to write ---
+
+    def _wake(self) -> None:
+        if not self._is_awake and not self._is_gone:
+            self._is_awake = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_awake = False
+        if self._is_gone:
+            return
+        written, endpoint = 0, self._endpoint
+        while not self._unsent:
+            data = endpoint.data_to_send(PIECE) if self._carrier.is_ready else b""
+            self._unsent = self._carrier.outgoing(data)
+            if not self._unsent:
+                break
+            written += len(self._unsent)
+            if not self._send():
+                return
+            if written >= limits.WRITTEN:
+                self._wake()
+                break
+        self._conversation.handle(endpoint.events())
+        self._settle()
+
+    def _send(self) -> bool:
+        """False: the connection is gone."""
+        try:
+            self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.drop("left")
+            return False
+        if self._unsent:
+            self._loop.add_writer(self._socket, self._on_writable)
+        return True
+
+    def _on_writable(self) -> None:
+        self._loop.remove_writer(self._socket)
+        if self._send() and not self._unsent:
+            self._flush()
+
+    def _settle(self) -> None:
+        """After a turn: who may go on, what is held, and whether all is said."""
+        self._conversation.sent()
+        if self._conversation.is_over and not self._unsent:
+            self.drop("silent" if self._conversation.is_silent else "left")
+            return
+        if self._endpoint.replies <= limits.REPLIES:
+            self._read_on()
+        self._weigh()
+
+    def _weigh(self) -> None:
+        endpoint = self._endpoint
+        weight = endpoint.queued + endpoint.held + self._conversation.waiting + len(self._unsent)
+        heaviest = self._house.accounts.weigh(self, self.peer.uid, 0 if not self.is_served else weight)
+        if isinstance(heaviest, Connection):
+            log.warning("dropped, too much waits for this user", uid=self.peer.uid)
+            heaviest.drop("weight")
+
+    # --- time ---
+
+    def _on_greeting_over(self) -> None:
+        self._greeting = None
+        self.drop("no greeting" if self.is_served else "turned away")
+
+    def _on_deadline(self) -> None:
+        now = self._loop.time()
+        if self._endpoint.deadline <= now:
+            self._conversation.handle(self._endpoint.expire(now))
+            if self._conversation.is_silent:
+                self.drop("silent")
+                return
+            self._wake()
+        self._heartbeat = self._loop.call_at(max(self._endpoint.deadline, now + 0.01), self._on_deadline)
+
+    # --- the end ---
+
+    def part(self, reason: bytes) -> None:
+        """Take leave: the peer hears why, if it reads."""
+        self._conversation.part(reason)
+
+    def _say_last(self, line: bytes, why: str) -> None:
+        """A last word in clear, to who does not speak bpmux."""
+        with suppress(OSError, CarrierError):
+            self._socket.send(self._carrier.outgoing(line))
+            self._socket.shutdown(socket.SHUT_WR)
+        self.drop(why)
+
+    def drop(self, why: str) -> None:
+        if self._is_gone:
+            return
+        self._is_gone = True
+        house = self._house
+        house.dropped[why] += 1
+        self._heartbeat.cancel()
+        if self._greeting:
+            self._greeting.cancel()
+        self._stop_reading()
+        self._loop.remove_writer(self._socket)
+        self._socket.close()
+        self._conversation.lost()
+        if len(self._conversation):
+            self._linger = self._loop.call_later(limits.LINGER_SECONDS, self._conversation.abandon)
+        house.connections.discard(self)
+        if self.is_served:
+            house.accounts.give_back(self.peer.uid)
+            house.accounts.weigh(self, self.peer.uid, 0)

@@ -1,0 +1,207 @@
+"""One connection as its events say: what a peer opens and asks, and who answers it.
+
+Rules
+- It decides, and does no I/O: ``connect`` makes links to the daemon, ``wake`` has what there is to send sent.
+- ``handle`` gets what the endpoint reports. What a speaker takes in one turn goes to the daemon in one go.
+- What is not known is refused with an error as its reason. Nothing is refused in silence.
+- ``waiting`` counts what waits for the daemon; the endpoint counts what waits for the peer.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from bccnd import __version__
+from bccnd.mux import limits
+from bccnd.mux.speakers import Errand, Link, Session, Speaker, Subscription
+from bpmux import chunks
+from bpmux.endpoint import Endpoint
+from bpmux.entities import Channel, Request
+from bpmux.events import (
+    Cancelled,
+    Closed,
+    Event,
+    Finished,
+    Message,
+    Opened,
+    Refused,
+    Requested,
+    Silent,
+    Writable,
+)
+
+Connect = Callable[[Speaker], Link]
+
+VERSION = f"bccnd-mux {__version__}".encode()
+# Of a pattern, and of where a page of sources begins.
+ARGUMENT_LIMIT = 1024
+
+UNKNOWN = (
+    b"unknown-key the door knows: a duplex bus, a stream SUB <pattern>, requests status, who and version"
+)
+
+
+class Conversation:
+    """``turned_away``: the reason for which this peer gets nothing; empty for one that is served.
+
+    ``is_over``: the peer has left, or does not answer any more.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, connect: Connect, wake: Callable[[], None], turned_away: bytes = b""
+    ) -> None:
+        self.endpoint = endpoint
+        self.waiting = 0
+        self.is_over = self.is_silent = False
+        self._connect = connect
+        self._wake = wake
+        self._turned_away = turned_away
+        self._speakers: dict[Channel | Request, Speaker] = {}
+        self._leaving: set[Speaker] = set()  # their peer is gone, and not all that it sent is taken
+        self._dirty: dict[Speaker, None] = {}
+        self._crowded: dict[Speaker, None] = {}
+        self._errands: deque[tuple[Request, bytes]] = deque()
+        self._errands_out = 0
+        if turned_away:
+            self.part(turned_away)
+
+    def __len__(self) -> int:
+        """How many links there are."""
+        return len(self._speakers) + len(self._leaving)
+
+    # --- what comes ---
+
+    def handle(self, events: list[Event]) -> None:
+        speakers, dirty = self._speakers, self._dirty
+        for event in events:
+            if type(event) is Message:
+                speaker = speakers.get(event.channel)
+                if speaker is not None:
+                    speaker.take(event.payload)
+                    dirty[speaker] = None
+            else:
+                self._other(event)
+        if dirty:
+            self._dirty = {}
+            for speaker in dirty:
+                speaker.push()
+
+    def _other(self, event: Event) -> None:
+        match event:
+            case Opened(channel, payload):
+                self._opened(channel, payload)
+            case Requested(request, payload):
+                self._requested(request, payload)
+            case Writable(channel):
+                if speaker := self._speakers.get(channel):
+                    speaker.go_on()
+            case Closed(entity) if speaker := self._speakers.get(entity):
+                speaker.push()
+                speaker.closed()
+            case Cancelled(entity):
+                self._cancelled(entity)
+            case Refused(entity) if speaker := self._speakers.get(entity):
+                speaker.lost()
+            case Silent(entity) if entity is self.endpoint.top:
+                self.is_silent = self.is_over = True
+            case Finished():
+                self.is_over = True
+        if isinstance(event, Closed | Cancelled) and event.entity is self.endpoint.top:
+            self.part()
+
+    def _opened(self, channel: Channel, payload: bytes) -> None:
+        word, _, rest = payload.partition(b" ")
+        if self._turned_away:
+            self._refuse(channel, self._turned_away)
+        elif payload == b"bus" and channel.kind == chunks.DUPLEX:
+            self._speakers[channel] = Session(self, channel, self._connect)
+        elif word == b"SUB" and channel.kind == chunks.STREAM:
+            # A newline would have the daemon answer as to a person at a terminal.
+            if rest and len(rest) <= ARGUMENT_LIMIT and rest.isascii() and rest.decode().isprintable():
+                self._speakers[channel] = Subscription(self, channel, self._connect, rest)
+            else:
+                self._refuse(channel, b"bad-pattern it is 1 to 1024 printable characters")
+        else:
+            self._refuse(channel, UNKNOWN)
+
+    def _requested(self, request: Request, payload: bytes) -> None:
+        word, _, rest = payload.partition(b" ")
+        if self._turned_away:
+            self.endpoint.close(request, self._turned_away)
+        elif payload == b"version":
+            self.endpoint.respond(request, VERSION)
+        elif payload == b"status":
+            self._errand(request, b"CMSG status")
+        elif word == b"who" and len(rest) <= ARGUMENT_LIMIT:
+            self._errand(request, b"CMSG sources\0" + rest if rest else b"CMSG sources")
+        else:
+            self.endpoint.close(request, UNKNOWN)
+
+    def _errand(self, request: Request, question: bytes) -> None:
+        if self._errands_out < limits.ERRANDS:
+            self._errands_out += 1
+            self._speakers[request] = Errand(self, request, self._connect, question)
+        else:
+            self._errands.append((request, question))
+
+    def _cancelled(self, entity: Channel | Request) -> None:
+        if speaker := self._speakers.get(entity):
+            speaker.push()
+            speaker.cancelled()
+
+    def _refuse(self, channel: Channel, reason: bytes) -> None:
+        if channel.kind != chunks.SINK:
+            self.endpoint.close(channel, reason)
+        if channel.kind != chunks.STREAM:
+            self.endpoint.cancel(channel, reason)
+
+    # --- for the speakers ---
+
+    def has_output(self) -> None:
+        self._wake()
+
+    def wait_for_room(self, speaker: Speaker) -> None:
+        self._crowded[speaker] = None
+
+    def weigh(self, amount: int) -> None:
+        self.waiting += amount
+
+    def leave(self, speaker: Speaker) -> None:
+        self._speakers.pop(speaker.entity, None)
+        self._leaving.discard(speaker)
+        self._crowded.pop(speaker, None)
+        if isinstance(speaker, Errand):
+            self._errands_out -= 1
+            while self._errands and self._errands_out < limits.ERRANDS and not self.is_over:
+                self._errand(*self._errands.popleft())
+
+    def sent(self) -> None:
+        """Something has gone to the peer: whoever waited for room may have it now."""
+        if self._crowded:
+            crowded, self._crowded = self._crowded, {}
+            for speaker in crowded:
+                speaker.go_on()
+
+    # --- the end ---
+
+    def part(self, reason: bytes = b"") -> None:
+        """End everything that is open, and take leave of the peer."""
+        for speaker in list(self._speakers.values()):
+            if reason:
+                speaker.end(reason)
+        self.endpoint.close(self.endpoint.top, reason)
+        self.endpoint.cancel(self.endpoint.top, reason)
+        self._wake()
+
+    def lost(self) -> None:
+        """The connection is gone: what the peer had sent is still taken."""
+        self.is_over = True
+        self._errands.clear()
+        self._leaving = set(self._speakers.values())
+        for speaker in list(self._leaving):
+            speaker.push()
+            speaker.lost()
+
+    def abandon(self) -> None:
+        """What is not taken by now is given up."""
+        for speaker in [*self._speakers.values(), *self._leaving]:
+            speaker.end()

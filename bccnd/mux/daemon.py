@@ -1,0 +1,257 @@
+"""Links to the daemon: SEQPACKET connections, each for one session of a peer.
+
+    connect --> introduced --> joined --> ended
+
+Rules
+- A link says first whom it speaks for, and waits for the answer, which nobody else sees.
+- Packets are read and sent in batches, by tables in one arena that all links share: a link itself holds nothing.
+- A link that its owner has no appetite for is not read. It is looked at once more, as the daemon may have gone.
+- A daemon that takes nothing more is read to its end.
+- Whatever fails, the owner is told once, and never while it makes the link.
+"""
+
+import os
+import socket
+from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable, Iterator, Sequence
+from errno import EAGAIN, ECONNRESET
+
+from bccn.transport import pauses
+from bccnd.mux import limits
+from bccnd.mux.speakers import GONE, WENT_AWAY, Speaker, closing
+from bccnd.net.clients import Clients
+from bccnd.net.mmsg import Arena, ReceiveTable
+
+# Of the bus; one more shows that a packet was cut.
+PACKET_LIMIT = 128 * 1024
+# Packets of one read of a daemon that has gone.
+BATCH_TO_THE_END = 64
+# Bytes of packets that are sent with one call.
+SCRATCH = 256 * 1024
+# Seconds until a daemon is tried again that has room in its socket, and for which the kernel had none.
+AGAIN_SECONDS = 0.01
+
+BUSY = b"unavailable the daemon does not answer"
+TOO_LONG = b"unavailable a packet of the daemon is too long"
+
+
+class Daemon:
+    """Where the daemon is, and what all links to it share. ``links``: how many there are."""
+
+    def __init__(self, loop: AbstractEventLoop, path: str) -> None:
+        self.loop = loop
+        self.path = path
+        self.links = 0
+        self.packets_in = self.packets_out = 0
+        self.arena = Arena.holding(ReceiveTable.needs(PACKET_LIMIT + 1), Clients.needs(SCRATCH))
+        self.receiving = ReceiveTable(self.arena, PACKET_LIMIT + 1)
+        self.sending = Clients(self.arena, SCRATCH)
+
+    @property
+    def address(self) -> str:
+        return "\0" + self.path[1:] if self.path.startswith("@") else self.path
+
+    def connector(self, introduction: bytes) -> "Callable[[Speaker], DaemonLink]":
+        """Makes links that speak for one peer."""
+        return lambda owner: DaemonLink(self, owner, introduction)
+
+
+class DaemonLink:
+    """One connection, for ``owner``."""
+
+    __slots__ = (
+        "_attempts", "_daemon", "_deadline", "_introduction", "_is_finished", "_is_joined", "_is_read", "_is_sent_to",
+        "_owner", "_retry", "_socket",
+    )  # fmt: skip
+
+    def __init__(self, daemon: Daemon, owner: Speaker, introduction: bytes) -> None:
+        self._daemon = daemon
+        self._owner: Speaker | None = owner
+        self._introduction = introduction
+        self._socket: socket.socket | None = None
+        self._is_joined = self._is_read = self._is_sent_to = self._is_finished = False
+        self._attempts: Iterator[float] = pauses()
+        self._deadline: TimerHandle | None = daemon.loop.call_later(limits.JOINING_SECONDS, self._end, BUSY)
+        self._retry: TimerHandle | None = daemon.loop.call_later(0, self._connect)
+        daemon.links += 1
+
+    # --- to join ---
+
+    def _connect(self) -> None:
+        self._retry = None
+        try:
+            made = socket.socket(
+                socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+            )
+        except OSError as error:
+            self._end(f"unavailable the door has no socket for it: {error.strerror}".encode())
+            return
+        answer = made.connect_ex(self._daemon.address)
+        if answer:
+            made.close()
+            if answer == EAGAIN:  # it is there, and more programs connect than it has accepted
+                self._retry = self._daemon.loop.call_later(next(self._attempts), self._connect)
+            else:
+                self._end(f"unavailable no daemon at {self._daemon.path}: {os.strerror(answer)}".encode())
+            return
+        self._socket = made
+        if self._daemon.sending.send(made.fileno(), self._introduction) != 1:
+            self._end(WENT_AWAY)
+            return
+        self.read_on()
+
+    def _greeted(self, packet: bytes) -> None:
+        head, _, text = packet.partition(b"\0")
+        if head == b"CMSG peer":
+            self._is_joined = True
+            if self._deadline:
+                self._deadline.cancel()
+                self._deadline = None
+            if self._owner:
+                self._owner.joined()
+        elif head == b"CMSG error":
+            self._end(text)
+        elif head == b"CMSG closing":
+            self._end(closing(text))
+        else:
+            self._end(WENT_AWAY)
+
+    # --- to read ---
+
+    def read_on(self) -> None:
+        if self._socket is not None and not self._is_read:
+            self._is_read = True
+            self._daemon.loop.add_reader(self._socket, self._on_readable)
+
+    def _stop_reading(self) -> None:
+        if self._socket is not None and self._is_read:
+            self._is_read = False
+            self._daemon.loop.remove_reader(self._socket)
+
+    def _on_readable(self) -> None:
+        if self._owner is None:
+            return
+        most = self._owner.appetite() if self._is_joined else 1
+        if most:
+            self._read(most)
+        else:
+            self._look()
+
+    def _read(self, most: int) -> bool:
+        """Pass on up to so many packets. False: there are none, or it is over."""
+        if self._socket is None or self._owner is None:
+            return False
+        table, view = self._daemon.receiving, self._daemon.arena.view
+        try:
+            descriptor = self._socket.fileno()
+            starts, ends = table.read_one(descriptor) if most == 1 else table.read(descriptor, most)
+        except OSError as error:
+            if error.errno == ECONNRESET:
+                self._read_anew()
+                return True
+            self._end(WENT_AWAY)
+            return False
+        if not starts:
+            return False
+        packets = [bytes(view[start:end]) for start, end in zip(starts, ends, strict=True)]
+        ends_here = not all(packets)
+        if ends_here:
+            del packets[packets.index(b"") :]
+        if packets:
+            self._daemon.packets_in += len(packets)
+            if max(map(len, packets)) > PACKET_LIMIT:
+                self._end(TOO_LONG)
+                return False
+            if self._is_joined:
+                self._owner.received(packets)
+            else:
+                self._greeted(packets[0])
+        if ends_here:
+            self._end(WENT_AWAY)
+        return not ends_here
+
+    def _look(self) -> None:
+        """Nobody wants what is there. See that it is not the end."""
+        assert self._socket is not None  # noqa: S101 - it is readable
+        try:
+            if not self._socket.recv(1, socket.MSG_PEEK):
+                self._end(WENT_AWAY)
+                return
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._read_anew()
+            return
+        self._stop_reading()
+
+    def _read_anew(self) -> None:
+        """After a reset, which is reported once: what the daemon had sent is still there. The loop looks no more."""
+        self._stop_reading()
+        self.read_on()
+
+    # --- to send ---
+
+    def send(self, packets: Sequence[bytes]) -> int:
+        if self._socket is None:
+            return GONE
+        went = self._daemon.sending.send_each(self._socket.fileno(), packets)
+        if went == GONE:
+            self._daemon.loop.call_soon(self._read_to_the_end)
+            return GONE
+        self._daemon.packets_out += went
+        if went < len(packets) and not self._is_sent_to:
+            self._is_sent_to = True
+            if went:
+                self._daemon.loop.add_writer(self._socket, self._on_writable)
+            else:  # the socket may have room and the kernel none, which nobody can wait for
+                self._retry = self._daemon.loop.call_later(AGAIN_SECONDS, self._wait_for_room)
+        return went
+
+    def _wait_for_room(self) -> None:
+        self._retry = None
+        if self._socket is not None:
+            self._daemon.loop.add_writer(self._socket, self._on_writable)
+
+    def _on_writable(self) -> None:
+        if self._socket is not None and self._owner is not None:
+            self._is_sent_to = False
+            self._daemon.loop.remove_writer(self._socket)
+            self._owner.takes_more()
+
+    def finish(self) -> None:
+        if self._socket is not None and not self._is_finished:
+            self._is_finished = True
+            try:
+                self._socket.shutdown(socket.SHUT_WR)
+            except OSError:
+                self._read_to_the_end()
+
+    # --- the end ---
+
+    def _read_to_the_end(self) -> None:
+        """What the daemon had said before it took no more: no more than its socket holds."""
+        while self._read(BATCH_TO_THE_END):
+            pass
+        self._end(WENT_AWAY)
+
+    def _end(self, reason: bytes) -> None:
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            self._let_go()
+            owner.ended(reason)
+
+    def close(self) -> None:
+        if self._owner is not None:
+            self._owner = None
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._daemon.links -= 1
+        for timer in (self._deadline, self._retry):
+            if timer is not None:
+                timer.cancel()
+        if self._socket is not None:
+            self._stop_reading()
+            self._daemon.loop.remove_writer(self._socket)
+            self._socket.close()
+            self._socket = None

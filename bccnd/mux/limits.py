@@ -1,0 +1,60 @@
+"""What the door holds for others, each bound with its reason. ``bpmux.limits`` has those of one endpoint."""
+
+from bpmux.limits import Limits
+
+# Of each endpoint. A payload is a packet of the bus, and no packet is longer.
+ENDPOINT = Limits()
+
+# Credit of a session's duplex: what a client may have on its way to the daemon. The documents promise it.
+WINDOW = 64 * 1024
+
+# What each packet that waits for the daemon takes besides its bytes.
+PACKET_BYTES = 64
+
+# Packets that a daemon does not take, for one session: its window in packets of ten bytes, and one long one.
+SESSION_WAITING = 512 * 1024
+
+# Bytes that wait in one endpoint for the peer. Beyond this a session reads the daemon one packet at a time, and only
+# if nothing of its own waits: what stands there are then packets for which some credit had come.
+QUEUED = 1024 * 1024
+
+# Bytes of replies that wait: whoever does not read them is not read either. A quarter of what ends the connection.
+REPLIES = ENDPOINT.replies // 4
+
+# Bytes that all connections of one user hold: 64 sessions whose windows are full, three times over. Beyond it the
+# connection of that user that holds most is dropped.
+USER_BYTES = 32 * 1024 * 1024
+
+# What is read of a peer in one turn, at most and at least; and chunks of one turn, some milliseconds of work. After a
+# turn with more chunks the next one is shorter.
+READ = 64 * 1024
+READ_LEAST = 1024
+CHUNKS = 2048
+
+# What is written to a peer in one turn: then the others have theirs.
+WRITTEN = 512 * 1024
+
+# Requests of one connection that are under way. Each is a connection to the daemon, for a moment.
+ERRANDS = 8
+
+# Seconds for a connection to say its first chunk and give its first credit, with everything before it (TLS, HTTP).
+GREETING_SECONDS = 10.0
+
+# Seconds for the daemon to accept a session and to say who it is: it may be busy.
+JOINING_SECONDS = 30.0
+
+# Seconds for the daemon to take what a client that has left had sent.
+LINGER_SECONDS = 10.0
+
+# Connections that are told why they are turned away; whoever comes besides is closed without a word.
+REFUSALS = 64
+REFUSAL_SECONDS = 2.0
+
+# Seconds until connections are accepted again after there were no descriptors left.
+ACCEPT_SECONDS = 0.2
+
+# Connections accepted in one turn.
+ACCEPTS = 16
+
+# Seconds for all to hear that the door stops.
+FAREWELL_SECONDS = 2.0

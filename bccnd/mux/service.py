@@ -1,0 +1,174 @@
+"""The door put together: entrances, the daemon behind it, signals, time.
+
+Rules
+- Everything happens in callbacks of one event loop.
+- SIGTERM and SIGINT end it: everybody hears why, and has FAREWELL_SECONDS to read it.
+- SIGHUP reads the settings again; a fault in them changes nothing. SIGUSR1 and SIGUSR2 are ignored.
+- Nothing that a peer does has a line in the log at the usual level: it is counted.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+import structlog
+
+import bccn
+from bccnd import __version__
+from bccnd.errors import BccndError
+from bccnd.mux import limits
+from bccnd.mux.accounts import Accounts
+from bccnd.mux.connection import House
+from bccnd.mux.daemon import Daemon
+from bccnd.mux.entrance import Entrance, local_entrance
+from bccnd.mux.settings import UNIX, MuxSettings, applicable
+from bccnd.process import local_stream, logs
+from bccnd.process.fatal import Faults
+from bccnd.process.health import Health
+from bccnd.process.supervision import Supervision
+
+STOP_SIGNALS = signal.SIGTERM, signal.SIGINT
+# Blocked from the start until they are handled. Those that have another program take over mean nothing here.
+IGNORED_SIGNALS = signal.SIGUSR1, signal.SIGUSR2
+EARLY_SIGNALS = {signal.SIGHUP, *IGNORED_SIGNALS}
+
+# Seconds between two looks at whether all have left.
+LOOK_SECONDS = 0.01
+
+STOPS = b"unavailable the door stops"
+
+log = structlog.get_logger()
+
+
+class Service:
+    """One door on ``loop``. ``serve`` returns when a signal stops it.
+
+    ``read_again`` reads the settings for a reload; ``watchdog``: see ``Supervision``.
+    """
+
+    def __init__(
+        self,
+        settings: MuxSettings,
+        loop: asyncio.AbstractEventLoop,
+        read_again: Callable[[], MuxSettings],
+        watchdog: float = 0.0,
+    ) -> None:
+        self._settings = settings
+        self._loop = loop
+        self._read_again = read_again
+        self._supervision = Supervision(loop, watchdog)
+        self._health = Health(loop, self._metrics, self._unready)
+        daemon = Daemon(loop, bccn.socket_path(settings.socket or None))
+        self._house = House(loop, daemon, Accounts(settings.connections, settings.user_connections))
+        self._entrances: list[Entrance] = []
+        self._stop = asyncio.Event()
+        self._ticking: asyncio.TimerHandle | None = None
+        self._faults = Faults()
+        loop.set_exception_handler(self._faults.handle)
+
+    async def serve(self) -> None:
+        """Serve until stopped. Raises ``BccndError`` when it cannot begin."""
+        for signum in STOP_SIGNALS:
+            self._loop.add_signal_handler(signum, self._stop.set)
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+        for signum in IGNORED_SIGNALS:
+            signal.signal(signum, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS)
+        try:
+            self._open()
+            self._health.open(self._settings.metrics)
+            self._health.resume()
+            log.info(
+                "serving", listen=self._settings.listen, socket=self._house.daemon.path, version=__version__
+            )
+            self._supervision.serving(self._summary(), succeeded=False)
+            self._tick()
+            await self._stop.wait()
+            self._supervision.stopping()
+            await self._part()
+        finally:
+            self._end()
+
+    def _open(self) -> None:
+        mode = int(self._settings.socket_mode, 8)
+        for where in self._settings.listen:
+            listening = local_stream.listen(where.removeprefix(UNIX), mode, "--listen")
+            self._entrances.append(local_entrance(self._house, listening))
+        for entrance in self._entrances:
+            entrance.open()
+
+    # -- time
+
+    def _tick(self) -> None:
+        self._ticking = self._loop.call_later(1.0, self._tick)  # first: a fault costs this tick alone
+        self._faults.tick()
+        self._health.tick()
+        self._supervision.ticked(self._summary())
+
+    def _summary(self) -> str:
+        """The line that ``systemctl status`` shows."""
+        count = len(self._house.connections)
+        return self._unready() or f"{count} connection{'s' * (count != 1)}"
+
+    def _unready(self) -> str:
+        return "stopping" if self._stop.is_set() else ""
+
+    def _metrics(self, accept: str) -> tuple[bytes, str]:
+        from bccnd.mux.metrics import render  # loaded only where it is used
+
+        house = self._house
+        snapshot = {
+            "version": __version__,
+            "accepted": house.counts["connections"],
+            "turned_away": house.counts["turned_away"],
+            "packets_in": house.daemon.packets_in,
+            "packets_out": house.daemon.packets_out,
+            "connections": len(house.connections),
+            "connections_limit": house.accounts.total,
+            "links": house.daemon.links,
+            "held": house.accounts.held,
+            "ended": house.dropped,
+        }
+        return render(snapshot, accept)
+
+    # -- reload
+
+    def _reload(self) -> None:
+        self._supervision.reloading()
+        try:
+            settings, changed, held = applicable(self._settings, self._read_again())
+            self._health.open(settings.metrics)
+        except BccndError as error:
+            self._supervision.not_reloaded(error)
+            return
+        self._settings = settings
+        logs.configure(settings.log_level, settings.log_format)
+        self._house.accounts.total = settings.connections
+        self._house.accounts.each = settings.user_connections
+        if held:
+            log.warning("needs a restart", settings=held)
+        log.info("reloaded", changed=changed)
+        self._supervision.reloaded()
+
+    # -- the end
+
+    async def _part(self) -> None:
+        """Let nobody in, and let everybody hear the reason."""
+        while self._entrances:
+            self._entrances.pop().close()
+        for connection in list(self._house.connections):
+            connection.part(STOPS)
+        until = self._loop.time() + limits.FAREWELL_SECONDS
+        while (self._house.connections or self._house.daemon.links) and self._loop.time() < until:
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _end(self) -> None:
+        if self._ticking:
+            self._ticking.cancel()
+        for entrance in self._entrances:
+            entrance.close()
+        for connection in list(self._house.connections):
+            connection.drop("stopped")
+        self._health.close()
+        self._supervision.close()
+        log.info("stopped", connections=self._house.counts["connections"])

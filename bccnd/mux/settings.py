@@ -1,0 +1,93 @@
+"""Settings of ``bccnd-mux``: flags, variables BCCND_MUX_* and the table ``[mux]`` of a TOML file.
+
+``load`` is called again for a reload (``bccnd/process/one_table.py``).
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from bccnd.process.one_table import OneTable
+from bccnd.process.settings import SOCKET_PATH_LIMIT, LogFormat, LogLevel, MetricsAddress, Octal
+
+PREFIX = "BCCND_MUX_"
+TABLE = "mux"
+DEFAULT_FILE = Path("/etc/bccnd/mux.toml")
+
+# A reload leaves them as they were: they say where the door stands.
+FIXED = ("socket", "listen", "socket_mode")
+
+UNIX = "unix:"
+
+
+def _listen(value: str) -> str:
+    path = value.removeprefix(UNIX)
+    if not value.startswith(UNIX) or not path.startswith("/") or not path.isprintable():
+        raise ValueError("must be unix:PATH, with a path from /")
+    if len(path.encode()) > SOCKET_PATH_LIMIT:
+        raise ValueError(f"has a path of more than {SOCKET_PATH_LIMIT} bytes")
+    return value
+
+
+Listen = Annotated[str, AfterValidator(_listen)]
+
+
+def _number(default: int, least: int, most: int, description: str) -> Any:
+    return Field(default=default, ge=least, le=most, strict=True, description=description)
+
+
+class MuxSettings(BaseModel):
+    """All settings of one door, immutable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    socket: str = Field(
+        default="", description="the daemon's socket: a path or @NAME; empty: where bccn finds it"
+    )
+    listen: tuple[Listen, ...] = Field(
+        min_length=1, max_length=16, description="where it is entered: unix:PATH; several times for several"
+    )
+    socket_mode: Octal = Field(
+        default="0660", description="mode of the file at each unix:PATH: who may come in, in octal"
+    )
+    connections: int = _number(1024, 1, 1 << 20, "most connections at a time")
+    user_connections: int = _number(256, 1, 1 << 20, "most connections of one user at a time")
+    metrics: MetricsAddress = ""
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "auto"
+
+
+_METAVARS = {
+    "socket": "PATH", "listen": "ADDRESS", "socket_mode": "MODE", "metrics": "ADDRESS", "log_level": "LEVEL",
+    "log_format": "FORMAT",
+}  # fmt: skip
+
+DESCRIPTION = """\
+Let programs in to the bus of this host that cannot open its socket: many
+sessions over one connection, each under its reader's credit (bpmux).
+
+Each session is a client of the daemon, with the rights of whoever is behind
+the connection. A daemon that restarts ends sessions and no connection.
+"""
+EPILOG = f"""\
+Each flag is also a setting of the table [{TABLE}] of the file, with _ for -,
+and a variable, such as {PREFIX}LISTEN. Flags win over variables, and
+these over the file. Commas separate addresses.
+
+examples:
+  bccnd-mux --listen unix:/run/bccnd/mux.sock
+
+signals: SIGHUP reads the settings again, SIGTERM and SIGINT end it
+
+exit codes: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused,
+            5 address taken, 7 out of memory"""
+
+
+PROGRAM = OneTable("bccnd-mux", MuxSettings, TABLE, PREFIX, DEFAULT_FILE, DESCRIPTION, EPILOG, _METAVARS)
+command_line, load, effective = PROGRAM.command_line, PROGRAM.load, PROGRAM.effective
+
+
+def applicable(running: MuxSettings, wanted: MuxSettings) -> tuple[MuxSettings, list[str], list[str]]:
+    """As ``OneTable.applicable``."""
+    return PROGRAM.applicable(running, wanted, FIXED)

@@ -1,0 +1,369 @@
+"""What a connection is for: each channel or request of a peer is a speaker with a link to the daemon of its own.
+
+    opened --> joining --> joined --> leaving --> over
+                  |           |                     ^
+                  +-----------+------- ended -------+
+
+Rules
+- A ``Session`` (a duplex ``bus``) passes packets on as they are, both ways. A ``Subscription`` (a stream ``SUB``)
+  passes on messages of its pattern. An ``Errand`` (a request) asks the daemon one thing.
+- Nothing is passed on before the daemon has said whom it takes the link for.
+- The daemon is read only as far as there is credit. So its own queue, with the policy that the client chose, holds
+  for a reader that gives none, and nothing piles up here.
+- Credit for a peer comes back when the daemon has taken its packets. They wait here meanwhile, within its window.
+- Who closes a duplex has what it sent taken, and then gets what the daemon still has for it. Who cancels it, or goes
+  away, has what it sent taken.
+- No socket, no clock: a link calls ``joined``, ``received``, ``takes_more`` and ``ended``; the tests do as well.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from bccnd.mux import limits
+from bpmux.endpoint import Endpoint
+from bpmux.entities import Channel, Request
+
+GONE = -1
+# Packets of one read, and bytes of credit for each: nearly all packets are shorter than a datagram.
+BATCH = 64
+CREDIT_A_PACKET = 256
+
+WENT_AWAY = b"unavailable the daemon went away"
+
+
+class Link(Protocol):
+    """One connection to the daemon."""
+
+    def send(self, packets: Sequence[bytes]) -> int:
+        """How many were taken; ``takes_more`` is called later if not all were. GONE: the daemon takes no more."""
+
+    def read_on(self) -> None:
+        """Ask for ``appetite`` again, which was 0."""
+
+    def finish(self) -> None:
+        """Send no more; what comes is still read."""
+
+    def close(self) -> None: ...
+
+
+class Room(Protocol):
+    """What a speaker needs of the connection that it is on."""
+
+    endpoint: Endpoint
+
+    def has_output(self) -> None:
+        """The endpoint has something to send."""
+
+    def wait_for_room(self, speaker: "Speaker") -> None:
+        """``go_on`` is to be called when less waits for the peer."""
+
+    def weigh(self, amount: int) -> None:
+        """So many bytes more, or fewer, wait for the daemon."""
+
+    def leave(self, speaker: "Speaker") -> None:
+        """It is over."""
+
+
+class Speaker:
+    """``connect(owner)`` makes the link."""
+
+    def __init__(self, room: Room, entity: Channel | Request, connect: "Callable[[Speaker], Link]") -> None:
+        self.entity = entity
+        self._room = room
+        self._endpoint = room.endpoint
+        self._is_joined = self._is_over = False
+        self._link = connect(self)
+
+    # --- from the link ---
+
+    def joined(self) -> None:
+        """The daemon knows whom the link is for."""
+        self._is_joined = True
+
+    def appetite(self) -> int:
+        """How many packets may be read now."""
+        return BATCH
+
+    def received(self, packets: list[bytes]) -> None:
+        raise NotImplementedError
+
+    def takes_more(self) -> None:
+        """The daemon may take packets again."""
+
+    def ended(self, reason: bytes = WENT_AWAY) -> None:
+        """The link has ended, or could not be made."""
+        self.end(reason)
+
+    # --- from the peer ---
+
+    def take(self, packet: bytes) -> None:
+        raise NotImplementedError
+
+    def push(self) -> None:
+        """Pass on what was taken."""
+
+    def go_on(self) -> None:
+        """There is credit again, or room."""
+        if not self._is_over:
+            self._link.read_on()
+
+    def closed(self) -> None:
+        """The peer sends no more."""
+
+    def cancelled(self) -> None:
+        """The peer takes no more."""
+        self._drop()
+
+    def lost(self) -> None:
+        """The peer is gone, and the endpoint with it."""
+        self._drop()
+
+    # --- to end ---
+
+    def end(self, reason: bytes = b"") -> None:
+        """Tell the peer, and be over."""
+        if not self._is_over:
+            self._say(reason)
+            self._drop()
+            self._room.has_output()
+
+    def _say(self, reason: bytes) -> None:
+        raise NotImplementedError
+
+    def _drop(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._link.close()
+            self._room.leave(self)
+
+
+class Reader(Speaker):
+    """One that passes packets of the daemon on to a channel."""
+
+    entity: Channel
+
+    def __init__(self, room: Room, entity: Channel, connect: "Callable[[Speaker], Link]") -> None:
+        self._rest: list[bytes] = []  # was read, and found no room: at most what a socket holds
+        self._ending: bytes | None = None  # the link has ended, and something of it is not passed on
+        super().__init__(room, entity, connect)
+
+    def appetite(self) -> int:
+        endpoint, channel = self._endpoint, self.entity
+        credit = endpoint.room(channel)
+        if not credit:
+            endpoint.await_credit(channel)
+            return 0
+        if self._rest:
+            return 0
+        if endpoint.queued > limits.QUEUED:
+            if endpoint.waiting(channel):
+                self._room.wait_for_room(self)
+                return 0
+            return 1
+        return min(BATCH, credit // CREDIT_A_PACKET + 1)
+
+    def go_on(self) -> None:
+        rest, self._rest = self._rest, []
+        if rest:
+            self._forward(rest)
+        if self._ending is not None and not self._rest:
+            self.end(self._ending)
+        super().go_on()
+
+    def ended(self, reason: bytes = WENT_AWAY) -> None:
+        if self._rest:
+            self._ending = reason
+        else:
+            self.end(reason)
+
+    def _forward(self, packets: list[bytes]) -> None:
+        if self._rest:
+            self._rest += packets
+            return
+        send, channel = self._endpoint.send, self.entity
+        for index, packet in enumerate(packets):
+            if not send(channel, packet):
+                self._rest = packets[index:]
+                break
+        self._room.has_output()
+
+
+class Session(Reader):
+    """A duplex ``bus``: one client of the daemon."""
+
+    def __init__(self, room: Room, entity: Channel, connect: "Callable[[Speaker], Link]") -> None:
+        self._waiting: list[bytes] = []  # what the daemon has not taken
+        self._weight = 0
+        self._is_blocked = self._is_closed = self._is_deaf = False
+        super().__init__(room, entity, connect)
+        self._endpoint.set_window(entity, limits.WINDOW)
+
+    # --- from the peer ---
+
+    def take(self, packet: bytes) -> None:
+        if not packet:
+            self.end(b"bad-packet no packet of the bus is empty")
+            return
+        self._waiting.append(packet)
+        self._weigh(len(packet) + limits.PACKET_BYTES)
+        if self._weight > limits.SESSION_WAITING:
+            self.end(b"limit: too many packets wait for the daemon")
+
+    def push(self) -> None:
+        waiting = self._waiting
+        if not self._is_joined or self._is_blocked or self._is_over:
+            return
+        if waiting:
+            went = self._link.send(waiting)
+            if went == GONE:
+                return  # what the daemon had said is read to its end, then ``ended`` comes
+            size = sum(map(len, waiting[:went]))
+            self._is_blocked = went < len(waiting)
+            del waiting[:went]
+            self._weigh(-size - went * limits.PACKET_BYTES)
+            if not self._is_deaf:
+                self._endpoint.consumed(self.entity, size)
+                self._room.has_output()
+        if not waiting:
+            self._all_taken()
+
+    def closed(self) -> None:
+        self._is_closed = True
+        self.push()
+
+    def cancelled(self) -> None:
+        self._is_closed = self._is_deaf = True
+        self._rest.clear()
+        if not self._is_over:
+            self._link.read_on()
+            self.push()
+
+    def lost(self) -> None:
+        self.cancelled()
+
+    def _all_taken(self) -> None:
+        if self._is_deaf:
+            self.end()
+        elif self._is_closed:
+            self._link.finish()
+
+    # --- from the daemon ---
+
+    def joined(self) -> None:
+        super().joined()
+        self.push()
+
+    def takes_more(self) -> None:
+        self._is_blocked = False
+        self.push()
+
+    def appetite(self) -> int:
+        return BATCH if self._is_deaf else super().appetite()
+
+    def received(self, packets: list[bytes]) -> None:
+        if not self._is_deaf:
+            self._forward(packets)
+
+    def ended(self, reason: bytes = WENT_AWAY) -> None:
+        super().ended(b"" if self._is_closed else reason)
+
+    def _say(self, reason: bytes) -> None:
+        self._endpoint.close(self.entity, reason)
+        self._endpoint.cancel(self.entity, reason)
+
+    def _drop(self) -> None:
+        self._waiting = []
+        self._weigh(-self._weight)
+        super()._drop()
+
+    def _weigh(self, amount: int) -> None:
+        self._weight += amount
+        self._room.weigh(amount)
+
+
+class Subscription(Reader):
+    """A stream ``SUB <pattern>``: a client with one subscription. It gets MSG, and the notice ``dropped``."""
+
+    def __init__(
+        self, room: Room, entity: Channel, connect: "Callable[[Speaker], Link]", pattern: bytes
+    ) -> None:
+        self._pattern = pattern
+        self._wants_directed = pattern.startswith(b"!")
+        super().__init__(room, entity, connect)
+
+    def joined(self) -> None:
+        super().joined()
+        # Both fit a socket that nothing was sent to.
+        self._link.send((b"SUB " + self._pattern,))
+
+    def received(self, packets: list[bytes]) -> None:
+        wanted = [packet for packet in packets if packet.startswith(b"MSG ") and self._wants(packet)]
+        if len(wanted) == len(packets):
+            self._forward(packets)
+            return
+        for packet in packets:
+            if packet.startswith(b"MSG "):
+                if self._wants(packet):
+                    self._forward([packet])
+            elif packet.startswith(b"CMSG dropped\0"):
+                self._forward([packet])
+            elif reason := _refusal(packet):
+                self._ending = reason
+        if self._ending is not None and not self._rest:
+            self.end(self._ending)
+
+    def _wants(self, packet: bytes) -> bool:
+        """A SUB makes the daemon deliver directed messages, too."""
+        return not packet.startswith(b"MSG !") or self._wants_directed
+
+    def _say(self, reason: bytes) -> None:
+        self._endpoint.close(self.entity, reason)
+
+
+class Errand(Speaker):
+    """A request: one question to the daemon, and its answer."""
+
+    entity: Request
+
+    def __init__(
+        self, room: Room, entity: Request, connect: "Callable[[Speaker], Link]", question: bytes
+    ) -> None:
+        self._question = question
+        super().__init__(room, entity, connect)
+
+    def joined(self) -> None:
+        super().joined()
+        self._link.send((self._question,))
+
+    def received(self, packets: list[bytes]) -> None:
+        head, _, answer = packets[0].partition(b"\0")
+        if self._question.partition(b"\0")[0] == head:
+            self._endpoint.respond(self.entity, answer)
+            self._drop()
+            self._room.has_output()
+        else:
+            self.end(_refusal(packets[0]) or WENT_AWAY)
+
+    def _say(self, reason: bytes) -> None:
+        self._endpoint.close(self.entity, reason)
+
+
+def _refusal(packet: bytes) -> bytes:
+    """The reason of a packet that refuses or ends something; empty for any other."""
+    head, _, text = packet.partition(b"\0")
+    if head == b"CMSG error":
+        return text
+    if head == b"CMSG revoked":
+        return b"refused " + text
+    if head == b"CMSG closing":
+        return closing(text)
+    return b""
+
+
+def closing(reason: bytes) -> bytes:
+    """What the daemon says when it closes a connection, as the reason of a Close."""
+    return (
+        reason
+        if reason.startswith(b"limit: ")
+        else b"unavailable the daemon closes the connection: " + reason
+    )

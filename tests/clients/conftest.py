@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import bccn
-from tests.clients.drivers import Driver, Language
+from tests.clients.drivers import Doorway, Driver, Language
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE
 
@@ -17,12 +17,22 @@ Connect = Callable[..., bccn.Client]
 Start = Callable[[Language], Driver]
 
 
+@pytest.fixture(scope="session")
+def doorway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doorway]:
+    """The way to a daemon for drivers that cannot open its socket."""
+    opened = Doorway(tmp_path_factory.mktemp("door"))
+    yield opened
+    opened.close()
+
+
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path: Path, doorway: Doorway) -> Iterator[Start]:
     """Starts drivers, and ends them with the test."""
     numbers = count()
     with ExitStack() as stack:
-        yield lambda language: stack.enter_context(Driver(language, tmp_path / f"stderr{next(numbers)}"))
+        yield lambda language: stack.enter_context(
+            Driver(language, tmp_path / f"stderr{next(numbers)}", doorway)
+        )
 
 
 @pytest.fixture

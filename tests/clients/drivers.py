@@ -20,6 +20,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
+from tests.clients.door import Door
 from tests.daemon_process import die_with_parent
 from tests.needs import require
 from tests.packet_client import PATIENCE
@@ -44,7 +45,8 @@ Word = str | bytes | int
 class Language:
     """``build`` and ``run`` are executed in ``folder``, below clients/; ``toolchain`` are the commands on PATH that
     this takes. The driver answers the commands that it ``lacks`` with ``error unsupported``. A client that
-    ``reads_ahead`` takes packets before the program receives them: what it loses may have several gaps."""
+    ``reads_ahead`` takes packets before the program receives them: what it loses may have several gaps. One that
+    ``needs_door`` cannot open the daemon's socket, and is given the address of a door before it."""
 
     name: str
     folder: str
@@ -54,6 +56,7 @@ class Language:
     environ: Mapping[str, str] = field(default_factory=dict, hash=False)
     lacks: frozenset[str] = frozenset()
     reads_ahead: bool = False
+    needs_door: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -127,6 +130,15 @@ LANGUAGES = (
         ),
         reads_ahead=True,
     ),
+    Language(
+        "javascript",
+        folder="javascript",
+        toolchain=("node",),
+        run=("node", "conformance/driver.js"),
+        lacks=frozenset({"dispatch", "fork", "poll"}),
+        reads_ahead=True,
+        needs_door=True,
+    ),
 )
 
 each_language = pytest.mark.parametrize("language", LANGUAGES, ids=str)
@@ -162,15 +174,44 @@ def build(language: Language) -> None:
         assert result.returncode == 0, result.stdout + result.stderr
 
 
+class Doorway:
+    """One door for all daemons that drivers are sent to, one after the other: it takes a process to start. Its daemon is
+    a link to the socket of whichever is meant. A driver that connects again comes to the last one that was opened."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._daemon = folder / "daemon.sock"
+        self._door: Door | None = None
+
+    def to(self, path: str) -> str:
+        """The address by which a client reaches the daemon at `path`."""
+        new = self._folder / "new.sock"
+        new.symlink_to(path)
+        new.replace(self._daemon)
+        if self._door is None:
+            self._door = Door(self._folder, self._daemon)
+            self._door.__enter__()
+        return self._door.address
+
+    @property
+    def address(self) -> str:
+        return f"unix:{self._folder / 'mux.sock'}"
+
+    def close(self) -> None:
+        if self._door is not None:
+            self._door.__exit__(None)
+
+
 class Driver:
     """A driver process; a context manager that asserts that it ends by itself, with nothing on stderr unless it
     ``reports``."""
 
     reports = False
 
-    def __init__(self, language: Language, log: Path) -> None:
+    def __init__(self, language: Language, log: Path, doorway: Doorway | None = None) -> None:
         build(language)
         self.language = language
+        self._doorway = doorway if language.needs_door else None
         self._log = log
         self._buffer = b""
         self._asked = ""
@@ -181,7 +222,7 @@ class Driver:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env={**os.environ, **language.environ},
+                env={**os.environ, **language.environ, **self._environ},
                 bufsize=0,
                 preexec_fn=die_with_parent,
             )
@@ -189,6 +230,9 @@ class Driver:
     def ask(self, *words: Word) -> None:
         """Give a command without waiting for its answer."""
         assert self.process.stdin
+        if self._doorway and words[0] == "open":
+            address = self._doorway.to(str(words[1]) if len(words) > 1 else os.environ["BCCN_SOCKET"])
+            words = ("open", address) if len(words) > 1 else words
         self._asked = " ".join(map(_encoded, words))
         self.process.stdin.write(self._asked.encode() + b"\n")
 
@@ -262,6 +306,10 @@ class Driver:
     @property
     def log(self) -> str:
         return self._log.read_text()
+
+    @property
+    def _environ(self) -> dict[str, str]:
+        return {"BCCN_CONNECT": self._doorway.address} if self._doorway else {}
 
     def __enter__(self) -> Self:
         return self

@@ -55,6 +55,8 @@ export class Link {
   #hasRoom = true;
   #isPaused = false;
   #goesSoon = false;
+  /** Why the door closes the connection. */
+  #farewell = "";
   #platform;
 
   /** @param {Platform} platform */
@@ -204,7 +206,7 @@ export class Link {
           this.#endpoint.close(/** @type {Request} */ (of), UNKNOWN);
           break;
         case "finished":
-          this.#end(new UnavailableError("the door has closed the connection"));
+          this.#end(errorOf(this.#farewell) ?? new UnavailableError("the door has closed the connection"));
           break;
         case "silent":
           this.#end(new UnavailableError("the door does not answer"));
@@ -226,14 +228,12 @@ export class Link {
     const user = this.#users.get(of);
     this.leave(of);
     if (of === this.#endpoint.top) {
+      this.#farewell ||= decoded(payload);
       this.#endpoint.close(this.#endpoint.top);
       this.#endpoint.cancel(this.#endpoint.top);
       return;
     }
-    const reason = decoded(payload);
-    const space = reason.indexOf(" ");
-    const isAway = reason.startsWith("unavailable ");
-    user?.end(!reason ? null : isAway ? new UnavailableError(reason.slice(space + 1)) : rejected(reason));
+    user?.end(errorOf(decoded(payload)));
   }
 
   /** Sends what may be sent. */
@@ -288,4 +288,13 @@ export class Link {
     this.#users.clear();
     for (const user of users) user.end(error);
   }
+}
+
+/**
+ * What the reason of a Close or a Cancel says; null for a normal end.
+ * @param {string} reason  empty, or `<code> <text>`
+ */
+function errorOf(reason) {
+  if (!reason) return null;
+  return reason.startsWith("refused ") ? rejected(reason) : new UnavailableError(reason.replace(/^unavailable /, ""));
 }

@@ -24,12 +24,12 @@ from tests.plain_bccn import free_port
 BRIEF = 0.5
 
 RIGHTS = (
-    '[retain]\npatterns = ["last/>"]\n[[rights]]\nobserve = true\npublish = [">", "!>"]\nsubscribe = [{}]\n'
+    '[retain]\npatterns = ["last/>"]\n[[rights]]\nobserve = true\nspeak_for = true\npublish = [">", "!>"]\nsubscribe = [{}]\n'
 )
 GRANTED = '"own/>", "last/>"'
 
-# Messages: more than a socket holds that nobody reads.
-FLOOD = 2000
+# Messages, and the bytes of each: more than a socket holds that nobody reads, and more than a door gives credit for.
+FLOOD = 2000, 100
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def test_a_subscribe_that_a_new_daemon_refuses_fails(
 def test_a_sub_without_room_never_leaves(language: Language, daemon: DaemonProcess, start: Start) -> None:
     driver, name = started(language, daemon.socket, start)
     with stopped(daemon):
-        assert driver.error("flood", "own/flood", FLOOD) == "timeout"
+        assert driver.error("flood", "own/flood", *FLOOD) == "timeout"
         assert driver.error("sub", "own/a") == "timeout"
     publish(daemon, "own/a", b"1")
     assert messages(driver) == []
@@ -293,14 +293,14 @@ def test_an_unsub_without_room_goes_when_there_is_some(
     with ScriptedDaemon(tmp_path / "bus", script) as daemon:
         driver, _ = started(language, daemon.path, start)
         try:
-            assert driver.error("flood", "flood", FLOOD) == "timeout"
+            assert driver.error("flood", "flood", *FLOOD) == "timeout"
             wait_until(lambda: daemon.seen[-1].startswith(b"MSG "), "a daemon that has read of the flood")
             read = len(daemon.seen)
             may_read.release(room)
             wait_until(lambda: len(daemon.seen) == read + room, "room for some packets")
             assert driver.error("sub", "a") == "timeout"
         finally:
-            may_read.release(2 * FLOOD)
+            may_read.release(2 * FLOOD[0])
         try:
             assert messages(driver) == []
             driver.patiently("sub", "b")

@@ -184,7 +184,7 @@ export class Client {
    * @returns {Promise<Subscription>}
    */
   async subscribe(pattern, callback, patience) {
-    if (typeof callback !== "function") [callback, patience] = [undefined, callback];
+    if (typeof callback !== "function") [callback, patience] = [undefined, callback ?? patience];
     return this.#subscribe(new Subscription(pattern, this, callback), patience);
   }
 
@@ -248,7 +248,7 @@ export class Client {
    * @param {Patience} [patience]
    */
   async listen(callback, patience) {
-    if (typeof callback !== "function") [callback, patience] = [undefined, callback];
+    if (typeof callback !== "function") [callback, patience] = [undefined, callback ?? patience];
     await this.#listen(new Subscription(ALL, this, callback), patience);
   }
 

@@ -1,18 +1,18 @@
 /** A connection of this program to the bus, which connects again by itself. */
 
+import { ask, serving } from "./asking.js";
 import { Batch } from "./batch.js";
-import { Entry } from "./entry.js";
-import { ClosedError, InvalidError, NobodyListensError, ProtocolError, RejectedError, TimedOutError } from "./errors.js";
-import { ASK_AFTER, ASK_EVERY, questionOf, QUESTIONS } from "./exchange.js";
+import { ClosedError, InvalidError, ProtocolError, TimedOutError } from "./errors.js";
+import { questionOf } from "./exchange.js";
 import { Notice, report } from "./notices.js";
 import { settingsOf } from "./options.js";
-import { buildControl, buildMessage, buildSub, encoded } from "./protocol.js";
+import { buildMessage, encoded } from "./protocol.js";
 import { Request } from "./request.js";
 import { Session } from "./session.js";
+import { ALL, listen, subscribe, unsubscribe } from "./subscribing.js";
 import { asyncDispose, Subscription } from "./subscription.js";
 import { now, wait } from "./waiting.js";
 
-/** @typedef {import("./exchange.js").Exchange} Exchange */
 /** @typedef {import("./inbox.js").Stream} Stream */
 /** @typedef {import("./link.js").Platform} Platform */
 /** @typedef {import("./protocol.js").Message} Message */
@@ -21,10 +21,6 @@ import { now, wait } from "./waiting.js";
 /** @typedef {import("../bccn.js").Options} Options */
 /** @typedef {Uint8Array | string} Payload  text is sent as UTF-8 */
 /** @typedef {(request: Request) => Payload | undefined | void | Promise<Payload | undefined | void>} Handler */
-
-const PING = buildControl("ping");
-// The pattern of who listens. No SUB has it: the daemon refuses it.
-const ALL = "!";
 
 export class Client {
   #session;
@@ -79,7 +75,7 @@ export class Client {
   /** Waits for a barrier, if anything was published since the last one, and closes. */
   async [asyncDispose]() {
     try {
-      if (!this.#session.over && this.#session.isUnsettled) await this.barrier();
+      if (!this.#session.over && this.#session.ledger.isUnsettled) await this.barrier();
     } finally {
       await this.close();
     }
@@ -171,7 +167,7 @@ export class Client {
    */
   async barrier(patience) {
     await this.#session.ask("ping", undefined, patience);
-    this.#session.throwRejections();
+    this.#session.ledger.settle();
   }
 
   // --- to receive ---
@@ -185,48 +181,7 @@ export class Client {
    */
   async subscribe(pattern, callback, patience) {
     if (typeof callback !== "function") [callback, patience] = [undefined, callback ?? patience];
-    return this.#subscribe(new Subscription(pattern, this, callback), patience);
-  }
-
-  /**
-   * @param {Subscription} subscription
-   * @param {Patience} [patience]
-   */
-  async #subscribe(subscription, patience) {
-    const { pattern } = subscription;
-    const entry = new Entry([buildSub("SUB", pattern), PING], { key: "ping" });
-    const inbox = this.#inbox;
-    const since = inbox.stream.came;
-    entry.isSub = true;
-    entry.granted = () => {
-      subscription.isPending = false;
-    };
-    inbox.add(subscription);
-    try {
-      await this.#session.deliver(entry, patience);
-    } catch (error) {
-      subscription.end();
-      inbox.remove(subscription);
-      if (!subscription.isPending || (entry.sent && this.#session.isConnected && !entry.error)) this.#withdraw(subscription);
-      inbox.sift(inbox.stream, (message, number) => {
-        const isOurs = number > since && !message.isRejected && inbox.matches(pattern, message.channel);
-        return !isOurs || !inbox.isStray(message.channel);
-      });
-      throw error;
-    }
-    return subscription;
-  }
-
-  /**
-   * Has an UNSUB sent, without waiting for it. Until it is answered, what comes for it alone reaches nobody.
-   * @param {Subscription} subscription
-   */
-  #withdraw(subscription) {
-    const entry = new Entry([buildSub("UNSUB", subscription.pattern), PING], { key: "ping" });
-    this.#inbox.withdrawn.add(subscription);
-    entry.wakers.add(() => this.#inbox.withdrawn.delete(subscription));
-    this.#session.post(entry);
-    return entry;
+    return subscribe(this.#session, new Subscription(pattern, this, callback), patience);
   }
 
   /**
@@ -235,10 +190,7 @@ export class Client {
    * @param {Patience} [patience]
    */
   async unsubscribed(subscription, patience) {
-    this.#inbox.remove(subscription);
-    if (subscription.pattern === ALL || this.#session.over) return;
-    const entry = this.#withdraw(subscription);
-    await this.#session.settle(entry, patience);
+    await unsubscribe(this.#session, subscription, patience);
   }
 
   /**
@@ -249,29 +201,7 @@ export class Client {
    */
   async listen(callback, patience) {
     if (typeof callback !== "function") [callback, patience] = [undefined, callback ?? patience];
-    await this.#listen(new Subscription(ALL, this, callback), patience);
-  }
-
-  /**
-   * @param {Subscription} subscription
-   * @param {Patience} [patience]
-   */
-  async #listen(subscription, patience) {
-    const granted = () => {
-      const before = this.#inbox.listener;
-      this.#inbox.listener = subscription;
-      this.#inbox.reroute();
-      before?.end();
-      if (before) this.#inbox.discard(before.stream);
-      this.#session.wishes.set("listen", "");
-    };
-    try {
-      await this.#session.ask("listen", undefined, { ...patience, granted });
-    } catch (error) {
-      subscription.end();
-      throw error;
-    }
-    return subscription;
+    await listen(this.#session, new Subscription(ALL, this, callback), patience);
   }
 
   /**
@@ -352,85 +282,8 @@ export class Client {
    * @param {Patience & {count?: number, waitAnyway?: boolean}} [how]
    * @returns {AsyncGenerator<Message, void, undefined>}
    */
-  async *requestMany(channel, payload, { timeout = this.#settings.timeout, signal, count = Infinity, waitAnyway = false } = {}) {
-    if (!(count >= 1)) throw new InvalidError(`${count} replies: must be 1 or more`);
-    const { exchanges } = this.#session;
-    const deadline = now() + timeout;
-    await this.#session.available({ timeout, signal });
-    const exchange = exchanges.begin(channel);
-    const { replies } = exchange;
-    try {
-      exchange.isSettled = (await this.#publishRequest(exchange, payload, signal)) || waitAnyway || exchange.isSettled;
-      let due = now() + ASK_AFTER;
-      for (let came = 0, questions = QUESTIONS; came < count; ) {
-        const reply = this.#inbox.take(replies);
-        if (reply) {
-          came++;
-          yield reply;
-          continue;
-        }
-        if (this.#session.over) throw this.#session.over;
-        if (now() >= deadline) return;
-        if (!exchange.isSettled && now() >= due) {
-          if (!questions--) throw new NobodyListensError(`nobody listens to ${channel}`);
-          due = now() + ASK_EVERY;
-          await this.#askOthers(exchange, { timeout: deadline - now(), signal });
-        }
-        const until = exchange.isSettled ? deadline : Math.min(deadline, due);
-        if (!replies.messages.length) await this.#session.pressing(() => wait(replies, until, signal));
-      }
-    } finally {
-      exchanges.end(exchange);
-      this.#inbox.discard(replies);
-    }
-  }
-
-  /**
-   * Publishes a request once. What was published before is confirmed first, so that any rejection is about the request.
-   * Returns whether anybody of this host listens.
-   * @param {Exchange} exchange
-   * @param {Payload} payload
-   * @param {AbortSignal} [signal]
-   */
-  async #publishRequest(exchange, payload, signal) {
-    const session = this.#session;
-    const question = encoded(payload);
-    const token = encoded(`${exchange.token}\n`);
-    const whole = new Uint8Array(token.length + question.length);
-    whole.set(token);
-    whole.set(question, token.length);
-    const packet = buildMessage(exchange.channel, whole);
-    if (!session.wishes.has("listen")) {
-      await session.ask("listen", undefined, { signal, granted: () => void session.wishes.set("listen", "") });
-    } else if (session.published !== session.confirmed) {
-      await session.ask("ping", undefined, { signal });
-    }
-    exchange.isOnItsWay = true;
-    await session.transmit([{ packet, messages: 1 }], { signal });
-    let listeners = "";
-    try {
-      listeners = await session.ask("listeners", exchange.channel, { signal });
-    } catch (error) {
-      // A daemon that does not know the question is older, and it is not known whether anybody listens.
-      if (!exchange.rejection && !(error instanceof RejectedError && error.code === "unknown-key")) throw error;
-    }
-    exchange.isOnItsWay = false;
-    if (exchange.rejection) throw exchange.rejection;
-    return listeners !== "0";
-  }
-
-  /**
-   * Has the daemon ask those of the other hosts. It answers `<n>`, `<n> asked` or `<n> busy`.
-   * @param {Exchange} exchange
-   * @param {Patience} patience
-   */
-  async #askOthers(exchange, patience) {
-    const answer = await this.#session.ask("listeners", `${exchange.channel} ${exchange.token}?`, patience);
-    const [listeners, outcome] = answer.split(" ");
-    exchange.isSettled ||= listeners !== "0" || outcome === "busy";
-    if (!exchange.isSettled && outcome !== "asked") {
-      throw new NobodyListensError(`nobody on this host listens to ${exchange.channel}, a local channel`);
-    }
+  requestMany(channel, payload, how) {
+    return ask(this.#session, channel, payload, { ...how, timeout: how?.timeout ?? this.#settings.timeout });
   }
 
   /**
@@ -444,35 +297,11 @@ export class Client {
    */
   async serve(pattern, handler, { concurrency = 1, ...patience } = {}) {
     if (this.#settings.format !== "full") throw new InvalidError('to serve needs the format "full", which shows who asks');
-    /** @type {Set<Promise<void>>} */
-    const working = new Set();
-    const serve = (/** @type {Message} */ message) => {
-      const request = message.retained ? undefined : this.asRequest(message);
-      if (!request) return undefined;
-      const work = this.#carryOut(handler, request).finally(() => working.delete(work));
-      working.add(work);
-      return working.size < concurrency ? undefined : Promise.race(working);
-    };
-    const subscription = new Subscription(pattern, this, serve);
-    return pattern === ALL ? this.#listen(subscription, patience) : this.#subscribe(subscription, patience);
-  }
-
-  /**
-   * @param {Handler} handler
-   * @param {Request} request
-   */
-  async #carryOut(handler, request) {
-    await report(async () => {
-      const reply = await handler(request);
-      if (reply === undefined || reply === null) return;
-      try {
-        await request.reply(reply);
-      } catch (error) {
-        if (error instanceof InvalidError || !(error instanceof Error)) throw error;
-        if (this.#session.over) return;
-        this.#session.notify(new Notice("rejected", `no reply to ${request.src}: ${error.message}`, 1, error));
-      }
+    const serve = serving(this, handler, concurrency, (error) => {
+      if (!this.#session.over) this.#session.notify(new Notice("rejected", error.message, 1, error));
     });
+    const subscription = new Subscription(pattern, this, serve);
+    return (pattern === ALL ? listen : subscribe)(this.#session, subscription, patience);
   }
 
   /**

@@ -19,12 +19,13 @@
  *    other would wait for ever.
  */
 
+import { Connector } from "./connector.js";
 import { Entry } from "./entry.js";
 import * as errors from "./errors.js";
 import { Exchanges } from "./exchange.js";
 import { Fifo } from "./fifo.js";
 import { Inbox } from "./inbox.js";
-import { Link } from "./link.js";
+import { Ledger } from "./ledger.js";
 import { Notice, Notices, warn } from "./notices.js";
 import { buildControl, buildSub, isNumber, isPack, Message, PACKET_LIMIT, parse, unpack } from "./protocol.js";
 import { now, Pending, wait } from "./waiting.js";
@@ -35,9 +36,8 @@ import { now, Pending, wait } from "./waiting.js";
 
 // Bytes of messages that may wait for a program that asks the daemon and receives nothing.
 const BACKLOG_LIMIT = 64 * 1024 * 1024;
-// Milliseconds before the first and the last attempts to connect again.
-const FIRST_PAUSE = 20;
-const LAST_PAUSE = 1000;
+const AWAY = "the daemon went away";
+const FOR_GOOD = "the daemon went away, and the client does not reconnect";
 // The order of the greeting.
 const WISHES = ["name", "separator", "format", "pack", "echo/off", "queue", "tap", "heartbeat", "listen"];
 
@@ -48,9 +48,7 @@ export class Session {
   isConnected = false;
   /** Bytes of a PACK; 0: packing is not agreed, or there is no connection. */
   packLimit = 0;
-  /** Messages, ever. */
-  published = 0;
-  confirmed = 0;
+  ledger = new Ledger();
   /** Why there will never be a connection again. @type {errors.BccnError | undefined} */
   over;
   /** @type {Fifo<Entry>} */
@@ -59,40 +57,28 @@ export class Session {
   #unsent = new Fifo();
   /** @type {Fifo<Entry>} */
   #asked = new Fifo();
-  /** @type {Link | undefined} */
+  /** @type {import("./link.js").Link | undefined} */
   #link;
   /** @type {import("./bpmux/entities.js").Channel | undefined} */
   #bus;
   /** Why the connection has ended. @type {Pending} */
   #ended = new Pending();
   #pressing = 0;
-  #inDoubt = 0;
-  /** @type {errors.RejectedError | undefined} */
-  #rejection;
-  #rejections = 0;
-  /** Why there is no connection. @type {errors.BccnError} */
-  #fault = new errors.UnavailableError("there is no connection to the daemon");
-  #life = new AbortController();
   #settings;
-  #platform;
+  #connector;
 
   /**
    * @param {Platform} platform
    * @param {Settings} settings
    */
   constructor(platform, settings) {
-    this.#platform = platform;
     this.#settings = settings;
+    this.#connector = new Connector(platform, settings, (...how) => this.#greet(...how));
     this.wishes = new Map(settings.wishes);
     const notices = new Notices(settings.onNotice ?? warn);
     this.notify = (/** @type {Notice} */ notice) => notices.add(notice);
     this.inbox = new Inbox(settings.separator, () => this.#grant(), this.notify);
     this.exchanges = new Exchanges(platform.random(8), (stream, message) => this.inbox.put(stream, message));
-  }
-
-  /** Whether a barrier could have something to say about what was published. */
-  get isUnsettled() {
-    return this.published !== this.confirmed || this.#inDoubt > 0 || this.#rejections > 0;
   }
 
   // --- one connection after the other ---
@@ -102,97 +88,49 @@ export class Session {
    * @param {AbortSignal} [signal]
    */
   async open(signal) {
-    const abort = () => this.#life.abort(signal?.reason);
-    if (signal?.aborted) abort();
-    signal?.addEventListener("abort", abort);
     try {
-      const until = now() + this.#settings.wait;
-      for (let pause = FIRST_PAUSE; !(await this.#attempt()); pause = Math.min(2 * pause, LAST_PAUSE)) {
-        const jittered = pause * (0.5 + Math.random());
-        const isBusy = this.#fault.cause === "busy" && now() + jittered < until + this.#settings.timeout;
-        if (!(this.#fault instanceof errors.UnavailableError) || (now() + jittered > until && !isBusy)) throw this.#fault;
-        await wait(new Pending(), now() + jittered, this.#life.signal);
-      }
+      await this.#connector.first(signal);
     } catch (error) {
-      this.close(this.#fault);
+      this.close();
       throw error;
-    } finally {
-      signal?.removeEventListener("abort", abort);
     }
-    this.#goOn();
-  }
-
-  /** Connects again, until the client is closed. */
-  async #goOn() {
-    try {
-      for (;;) {
-        await wait(this.#ended, Infinity, this.#life.signal);
-        if (!this.#settings.reconnect) {
-          this.#finish(new errors.UnavailableError("the daemon went away, and the client does not reconnect"));
-          return;
-        }
-        for (let pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LAST_PAUSE)) {
-          await wait(new Pending(), now() + pause * (0.5 + Math.random()), this.#life.signal);
-          if (await this.#attempt(true)) break;
-        }
-      }
-    } catch (error) {
-      if (!this.#life.signal.aborted) throw error;
-    }
+    this.#connector.goOn(() => this.#ended).then(() => this.#finish(new errors.UnavailableError(FOR_GOOD)), () => {});
   }
 
   /**
-   * Whether there is a connection now, with all that is wanted in force; else `#fault` is why not.
-   * @param {boolean} [again]
-   */
-  async #attempt(again = false) {
-    const deadline = now() + this.#settings.timeout;
-    const attempt = new AbortController();
-    const abort = () => attempt.abort(this.#life.signal.reason);
-    this.#life.signal.addEventListener("abort", abort);
-    const timer = setTimeout(() => attempt.abort(new errors.UnavailableError("the door does not answer")), this.#settings.timeout);
-    try {
-      this.#life.signal.throwIfAborted();
-      if (!this.#link?.isOpen) {
-        this.#link = undefined;
-        const link = new Link(this.#platform);
-        await link.connect(this.#settings.address ?? this.#platform.address(), this.#settings, attempt.signal);
-        this.#link = link;
-      }
-      await this.#greet(this.#link, deadline, attempt.signal, again);
-      return true;
-    } catch (error) {
-      this.#life.signal.throwIfAborted();
-      this.#drop();
-      if (attempt.signal.aborted) this.#hangUp();
-      if (!(error instanceof errors.BccnError)) throw error;
-      this.#fault = error;
-      return false;
-    } finally {
-      clearTimeout(timer);
-      this.#life.signal.removeEventListener("abort", abort);
-    }
-  }
-
-  /**
-   * @param {Link} link
-   * @param {number} deadline
+   * Opens a duplex to the daemon, and says all that is wanted. Throws if it cannot be, and leaves nothing then.
+   * @param {import("./link.js").Link} link
    * @param {AbortSignal} signal
    * @param {boolean} again
    */
-  async #greet(link, deadline, signal, again) {
+  async #greet(link, signal, again) {
     const ended = (this.#ended = new Pending());
     const bus = link.openDuplex("bus", this.#settings.window, {
       message: (packet) => this.#receive(packet),
       room: () => this.#flush(),
       end: (error) => {
-        if (this.#bus === bus) this.#disconnected(error ?? new errors.UnavailableError("the daemon went away"));
-        ended.finish(error ?? new errors.UnavailableError("the daemon went away"));
+        if (this.#bus === bus) this.#disconnected(error ?? new errors.UnavailableError(AWAY));
+        ended.finish(error ?? new errors.UnavailableError(AWAY));
       },
     });
-    this.#bus = bus;
+    [this.#link, this.#bus] = [link, bus];
+    try {
+      await this.#introduce(ended, signal, again);
+    } catch (error) {
+      this.#drop();
+      throw error;
+    }
+  }
+
+  /**
+   * @param {Pending} ended
+   * @param {AbortSignal} signal
+   * @param {boolean} again
+   */
+  async #introduce(ended, signal, again) {
     const wanted = WISHES.filter((key) => this.wishes.has(key));
     const greeting = wanted.map((key) => new Entry([buildControl(key, this.wishes.get(key))], { key }));
+    for (const each of greeting) if (each.expected === "tap") each.granted = () => void (this.inbox.isTap = true);
     const subs = [...this.inbox.subscriptions].filter((each) => !each.isPending).map((each) => buildSub("SUB", each.pattern));
     const last = new Entry([...subs, buildControl("whoami")], { key: "whoami" });
     this.#unsent = new Fifo([...greeting, last]);
@@ -200,7 +138,7 @@ export class Session {
     this.#pressing++;
     try {
       this.#flush();
-      while (!last.done && !ended.done) await wait(last, deadline, signal);
+      while (!last.done && !ended.done) await wait(last, Infinity, signal);
     } finally {
       this.#pressing--;
     }
@@ -223,7 +161,6 @@ export class Session {
     this.name = name;
     const [state, limit] = (greeting.find((each) => each.expected === "pack")?.value ?? "").split(" ");
     this.packLimit = state === "on" && isNumber(limit ?? "") ? Math.min(Number(limit), PACKET_LIMIT) : 0;
-    this.inbox.isTap = greeting.some((each) => each.expected === "tap" && !each.error);
     this.isConnected = true;
     if (again) this.notify(new Notice("reconnected", "connected to the daemon again"));
     for (const each of complaints) this.notify(new Notice("rejected", each.message, 1, each));
@@ -243,12 +180,11 @@ export class Session {
   #disconnected(error) {
     const wasConnected = this.isConnected;
     const waiting = [...this.#asked, ...this.#unsent];
-    const doubt = this.published - this.confirmed;
+    const doubt = this.ledger.break();
     this.#drop();
     if (!wasConnected) return;
     this.#held = new Fifo(waiting.filter((entry) => !entry.done));
-    this.#inDoubt += doubt;
-    this.#fault = new errors.UnavailableError(error.message);
+    this.#connector.fault = new errors.UnavailableError(error.message);
     if (!this.over) this.notify(new Notice("disconnected", error.message, doubt));
   }
 
@@ -257,17 +193,11 @@ export class Session {
     const bus = this.#bus;
     this.#bus = undefined;
     if (bus) this.#link?.leave(bus);
-    this.isConnected = false;
+    this.isConnected = this.inbox.isTap = false;
     this.packLimit = 0;
     this.inbox.withdrawn.clear(); // a new connection knows nothing of it
-    this.confirmed = this.published;
     this.#asked.clear();
     this.#unsent.clear();
-  }
-
-  #hangUp() {
-    this.#link?.close();
-    this.#link = undefined;
   }
 
   /**
@@ -279,9 +209,8 @@ export class Session {
     const waiting = [...this.#held, ...this.#asked, ...this.#unsent];
     this.#finish(why);
     this.#drop();
-    this.#hangUp();
+    this.#connector.close(why);
     for (const entry of waiting) entry.finish(why);
-    this.#life.abort(why);
   }
 
   /** @param {errors.BccnError} why */
@@ -343,7 +272,7 @@ export class Session {
       this.notify(new Notice("closing", `the daemon closes the connection: ${value}`));
     } else if (asked?.expected === key) {
       this.#asked.shift();
-      this.confirmed = Math.max(this.confirmed, asked.published);
+      this.ledger.confirm(asked.published);
       asked.value = value;
       if (!asked.error) asked.granted?.(value);
       asked.finish();
@@ -358,20 +287,8 @@ export class Session {
     } else if (/^(UN)?SUB /.test(error.text) && asked) {
       asked.error ??= error;
     } else if (!this.exchanges.blame(error)) {
-      this.#rejection ??= error;
-      this.#rejections++;
+      this.ledger.reject(error);
       this.notify(new Notice("rejected", error.message, 1, error));
-    }
-  }
-
-  /** Throws what a barrier has found: what is not on the bus, or may not be. */
-  throwRejections() {
-    const [rejection, count, doubt] = [this.#rejection, this.#rejections, this.#inDoubt];
-    [this.#rejection, this.#rejections, this.#inDoubt] = [undefined, 0, 0];
-    if (rejection && count > 1) throw errors.rejected(`${rejection.code} ${rejection.text}; ${count - 1} more rejected`);
-    if (rejection) throw rejection;
-    if (doubt) {
-      throw new errors.UnconfirmedError(`the daemon went away: up to ${doubt} messages may not have been published`);
     }
   }
 
@@ -392,8 +309,8 @@ export class Session {
         if (!this.#link?.send(this.#bus, entry.packets[entry.sent])) return;
       }
       this.#unsent.shift();
-      this.published += entry.messages;
-      entry.published = this.published;
+      this.ledger.published += entry.messages;
+      entry.published = this.ledger.published;
       if (entry.expected) this.#asked.push(entry);
       else entry.finish();
     }
@@ -409,7 +326,7 @@ export class Session {
       if (this.over) throw this.over;
       patience?.signal?.throwIfAborted();
       if (this.isConnected && this.#bus && !this.#unsent.length && this.#link?.send(this.#bus, packet)) {
-        this.published += messages;
+        this.ledger.published += messages;
       } else {
         await this.deliver(new Entry([packet], { messages }), patience);
       }
@@ -475,7 +392,8 @@ export class Session {
 
   /** @param {Entry} entry */
   #whyNot(entry) {
-    if (!this.isConnected) return new errors.UnavailableError(this.#fault.message, { cause: this.#fault });
+    const { fault } = this.#connector;
+    if (!this.isConnected) return new errors.UnavailableError(fault.message, { cause: fault });
     const isUnsent = entry.sent < entry.packets.length;
     return new errors.TimedOutError(isUnsent ? "not sent: the daemon takes no more" : "the daemon does not answer");
   }

@@ -22,7 +22,13 @@ export function openWebSocket(address, options, taker, signal) {
   if (!Constructor) throw new InvalidError("no WebSocket here: give one as the option WebSocket");
   return new Promise((resolve, reject) => {
     const protocols = options.token === undefined ? ["bpmux"] : ["bpmux", `token.${options.token}`];
-    const socket = new Constructor(address, protocols);
+    let socket;
+    try {
+      socket = new Constructor(address, protocols);
+    } catch (error) {
+      reject(new InvalidError(`${address}: ${error}`));
+      return;
+    }
     socket.binaryType = "arraybuffer";
     const refuse = (/** @type {unknown} */ reason) => {
       signal.removeEventListener("abort", abort);

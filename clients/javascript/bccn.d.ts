@@ -173,17 +173,35 @@ export const version: string;
 /** The root of the tree of errors. `code` is the word of clients/PROTOCOL.md for it. */
 export class BccnError extends Error {
   code: string;
+  constructor(code: string, text: string, options?: ErrorOptions);
 }
-export class InvalidError extends BccnError {}
-export class UnavailableError extends BccnError {}
-export class UnconfirmedError extends UnavailableError {}
-export class TimedOutError extends BccnError {}
-export class NobodyListensError extends BccnError {}
-export class BacklogError extends BccnError {}
-export class ClosedError extends BccnError {}
-export class ProtocolError extends BccnError {}
+export class InvalidError extends BccnError {
+  constructor(text: string);
+}
+export class UnavailableError extends BccnError {
+  constructor(text: string, options?: ErrorOptions);
+}
+export class UnconfirmedError extends UnavailableError {
+  constructor(text: string);
+}
+export class TimedOutError extends BccnError {
+  constructor(text: string);
+}
+export class NobodyListensError extends BccnError {
+  constructor(text: string);
+}
+export class BacklogError extends BccnError {
+  constructor(text: string);
+}
+export class ClosedError extends BccnError {
+  constructor(text: string);
+}
+export class ProtocolError extends BccnError {
+  constructor(text: string);
+}
 /** The daemon rejects it: `code` is its word for that, `text` begins with the packet that it is about. */
 export class RejectedError extends BccnError {
   text: string;
+  constructor(code: string, text: string);
 }
 export class RefusedError extends RejectedError {}

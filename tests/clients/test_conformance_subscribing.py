@@ -23,9 +23,15 @@ from tests.plain_bccn import free_port
 # Seconds that a call waits for the daemon, where the test wants it to wait in vain; every other call is repeated.
 BRIEF = 0.5
 
-RIGHTS = (
-    '[retain]\npatterns = ["last/>"]\n[[rights]]\nobserve = true\nspeak_for = true\npublish = [">", "!>"]\nsubscribe = [{}]\n'
-)
+RIGHTS = """
+[retain]
+patterns = ["last/>"]
+[[rights]]
+observe = true
+speak_for = true
+publish = [">", "!>"]
+subscribe = [{}]
+"""
 GRANTED = '"own/>", "last/>"'
 
 # Messages, and the bytes of each: more than a socket holds that nobody reads, and more than a door gives credit for.

@@ -150,7 +150,7 @@ export class Client {
    * @param {Patience} [patience]
    */
   async sendDatagram(datagram, patience) {
-    const packet = encoded(datagram).slice();
+    const packet = new Uint8Array(encoded(datagram));
     if (!String.fromCharCode(...packet.subarray(0, 4)).startsWith("BCCN")) throw new InvalidError("no BCCN1 datagram");
     await this.#session.transmit([{ packet, messages: 1 }], patience);
   }

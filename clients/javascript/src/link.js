@@ -154,13 +154,23 @@ export class Link {
    */
   leave(entity) {
     if (!this.#users.delete(entity) || !this.isOpen) return;
-    if ("receiving" in entity) {
-      if (entity.sending !== "absent") this.#endpoint.close(entity);
-      if (entity.receiving !== "absent") this.#endpoint.cancel(entity);
-    } else {
-      this.#endpoint.cancel(entity);
-    }
+    this.#giveUp(entity);
     this.#flushSoon();
+  }
+
+  /**
+   * Ends whatever of it has not ended.
+   * @param {Channel | Request} entity
+   * @param {Uint8Array} [reason]
+   */
+  #giveUp(entity, reason) {
+    if (!("receiving" in entity)) {
+      if (entity.ours) this.#endpoint.cancel(entity, reason);
+      else this.#endpoint.close(entity, reason);
+      return;
+    }
+    if (entity.sending !== "absent") this.#endpoint.close(entity, reason);
+    if (entity.receiving !== "absent") this.#endpoint.cancel(entity, reason);
   }
 
   /** Ends the connection at once; what was handed over goes first. */
@@ -203,7 +213,7 @@ export class Link {
           break;
         case "opened":
         case "requested":
-          this.#endpoint.close(/** @type {Request} */ (of), UNKNOWN);
+          this.#giveUp(of, UNKNOWN);
           break;
         case "finished":
           this.#end(errorOf(this.#farewell) ?? new UnavailableError("the door has closed the connection"));
@@ -229,8 +239,7 @@ export class Link {
     this.leave(of);
     if (of === this.#endpoint.top) {
       this.#farewell ||= decoded(payload);
-      this.#endpoint.close(this.#endpoint.top);
-      this.#endpoint.cancel(this.#endpoint.top);
+      this.#giveUp(of);
       return;
     }
     user?.end(errorOf(decoded(payload)));
@@ -238,10 +247,10 @@ export class Link {
 
   /** Sends what may be sent. */
   #flush() {
-    while (this.isOpen && this.#hasRoom) {
+    while (this.isOpen && this.#carrier && this.#hasRoom) {
       const data = this.#endpoint.dataToSend();
       if (!data.length) break;
-      if (!this.#carrier?.write(data)) this.#hasRoom = false;
+      this.#hasRoom = this.#carrier.write(data);
     }
     this.#take(this.#endpoint.events());
     const mustWait = this.#endpoint.replies > REPLIES_LIMIT;

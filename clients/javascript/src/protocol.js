@@ -90,7 +90,7 @@ export function parse(packet, last = "") {
   const nul = packet.indexOf(0);
   const end = nul < 0 ? packet.length : nul;
   if (nul >= 0 && begins(packet, "MSG ")) {
-    return new Message(latin(packet, 4, end, last), packet.slice(nul + 1));
+    return new Message(latin(packet, 4, end, last), new Uint8Array(packet.subarray(nul + 1)));
   }
   if (begins(packet, "CMSG ") && end > 5) {
     return { key: latin(packet, 5, end), value: nul < 0 ? "" : decoder.decode(packet.subarray(nul + 1)) };
@@ -100,7 +100,7 @@ export function parse(packet, last = "") {
     const shown = latin(packet, 0, Math.min(32, packet.length));
     throw new ProtocolError(`the daemon sent ${JSON.stringify(shown)}, which is no packet of this protocol`);
   }
-  return delivered(words, packet.slice(nul + 1), last);
+  return delivered(words, new Uint8Array(packet.subarray(nul + 1)), last);
 }
 
 /**

@@ -10,9 +10,8 @@ import { wait } from "./waiting.js";
 /** @typedef {(message: Message) => unknown} Callback */
 /** @typedef {{timeout?: number, signal?: AbortSignal}} Patience  milliseconds; when to give up */
 
-export const asyncDispose = /** @type {typeof Symbol.asyncDispose} */ (
-  Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")
-);
+/** Node 18 has it not by itself. @type {typeof Symbol.asyncDispose} */
+export const asyncDispose = Symbol.asyncDispose ?? /** @type {any} */ (Symbol.for("Symbol.asyncDispose"));
 
 /**
  * One subscription to a pattern. It lasts until its `close`, even if the program keeps no reference to it.

@@ -38,8 +38,7 @@ export const TOP = -1;
 export const CREDIT_LIMIT = 1n << 64n;
 
 const WIDTHS = [1, 2, 4, 8];
-// A tag, an id of 4 bytes and a number of 8: no more of a chunk is ever kept back.
-const HEAD_LIMIT = 13;
+
 const HEARTBEATS = [PING, PING_PEER, PONG, PONG_PEER];
 const WITH_TOP = new Set([CANCEL, CLOSE, MESSAGE, CREDIT, PING, PONG]);
 
@@ -173,7 +172,7 @@ export class Reader {
       if (form === null) throw new BpmuxError("tag", `no chunk begins with ${data[at]}`);
       const start = at + 1 + form.id + form.number;
       if (start > end) {
-        this.#begun = data.slice(at, at + HEAD_LIMIT);
+        this.#begun = new Uint8Array(data.subarray(at));
         return;
       }
       const id = form.id ? read(data, at + 1, form.id) : TOP;

@@ -81,7 +81,7 @@ function opened(socket, event, place, taker, signal) {
       signal.removeEventListener("abort", abort);
       resolve(carrierOf(socket));
     });
-    socket.on("data", (data) => taker.data(data));
+    socket.on("data", (data) => taker.data(data)); // whoever keeps some of it makes a copy
     socket.on("drain", () => taker.drain());
     socket.on("error", (error) => (fault = error));
     socket.on("close", () => {

@@ -1,0 +1,127 @@
+"""The JavaScript client beyond the conformance suite: its own tests, its types, its worker, what its README shows."""
+
+import json
+import os
+import re
+import subprocess
+from functools import partial
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.clients import workers
+from tests.clients.drivers import CLIENTS, Doorway
+from tests.daemon_process import DaemonProcess
+from tests.needs import require
+from tests.packet_client import PATIENCE, PacketClient
+
+FOLDER = CLIENTS / "javascript"
+README = (FOLDER / "README.md").read_text()
+# A block of JavaScript, and what it prints.
+EXAMPLES = re.findall(r"```js\n(.*?)```\n\n?((?: {4}[^\n]*\n)*)", README, re.DOTALL)
+FIRST, *PARTS = EXAMPLES
+# Where tests/run.sh puts the type checker, which is no part of the project.
+CHECKER = Path(__file__).parents[2] / ".venv/typescript/node_modules"
+pytestmark = pytest.mark.needs("node")
+run = partial(workers.run, folder=FOLDER)
+
+
+def test_its_own_tests_pass() -> None:
+    files = [str(path) for path in sorted(FOLDER.glob("tests/*.test.js"))]
+    said = run("node", "--test", "--test-reporter=tap", *files)
+    assert re.search(r"^# fail 0$", said, re.MULTILINE), said
+    assert int(re.findall(r"^# pass (\d+)$", said, re.MULTILINE)[0]) >= 40
+    assert re.search(r"^# skipped 0$", said, re.MULTILINE)
+
+
+def test_its_types_are_right() -> None:
+    """Those of every line, and those that bccn.d.ts promises to programs."""
+    require(str(CHECKER / ".bin/tsc"))
+    said = run(CHECKER / ".bin/tsc", "--project", ".", "--typeRoots", CHECKER / "@types")
+    assert said == ""
+
+
+def test_it_needs_no_other_package() -> None:
+    package = json.loads((FOLDER / "package.json").read_text())
+    assert [key for key in package if key.endswith("ependencies")] == []
+    assert not (FOLDER / "node_modules").exists()
+    outside = {
+        name
+        for path in (FOLDER / "src").rglob("*.js")
+        for name in re.findall(r'from "([^."][^"]*)"', path.read_text())
+    }
+    assert {name for name in outside if not name.startswith("node:")} == set()
+
+
+def test_a_browser_gets_nothing_of_node() -> None:
+    """Nor does anything that a module it loads imports."""
+    loaded, new = set[Path](), {FOLDER / "src/browser.js"}
+    while new:
+        loaded |= new
+        texts = {path: path.read_text() for path in new}
+        new = {
+            (path.parent / name).resolve()
+            for path, text in texts.items()
+            for name in re.findall(r'from "(\.[^"]*)"', text)
+        } - loaded
+    assert len(loaded) > 20
+    assert [path for path in loaded if "node:" in path.read_text() or "process." in path.read_text()] == []
+
+
+def test_modules_are_short() -> None:
+    lengths = {path.name: len(path.read_text().splitlines()) for path in FOLDER.rglob("*.js")}
+    assert {name: lines for name, lines in lengths.items() if lines > 420} == {}
+
+
+def test_the_worker_serves_beats_and_survives_a_restart(
+    daemon: DaemonProcess, doorway: Doorway, tmp_path: Path
+) -> None:
+    log = tmp_path / "worker.log"
+    command = ["node", "examples/worker.js", doorway.to(str(daemon.socket))]
+    with workers.running(command, FOLDER, log) as worker:
+        name = f"here/node/{worker.pid}"
+        assert workers.output_over_a_restart(daemon, name, worker) == f"{name} is ready\n2 done\n"
+    assert log.read_text().splitlines() == workers.told_of_a_restart("worker: ")
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder of a program that has the package."""
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules/bccn").symlink_to(FOLDER)
+    return tmp_path
+
+
+def test_the_first_program_of_the_readme_works(
+    daemon: DaemonProcess, doorway: Doorway, installed: Path
+) -> None:
+    (installed / "first.mjs").write_text(FIRST[0])
+    with subprocess.Popen(
+        ["node", "first.mjs"],
+        cwd=installed,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "BCCN_CONNECT": doorway.to(str(daemon.socket))},
+    ) as example:
+        assert example.stdout
+        assert example.stdout.readline() == "sensors/kitchen/temperature 21.5\n"
+        with PacketClient(daemon.socket) as client:
+            client.publish("sensors/cellar/temperature", b"12")
+            client.drain()
+        assert example.stdout.readline() == "sensors/cellar/temperature 12\n"
+        example.kill()
+        example.wait(PATIENCE)
+
+
+def test_the_examples_of_the_readme_work(daemon: DaemonProcess, doorway: Doorway, installed: Path) -> None:
+    """All in one program, each in a block of its own; imports go first."""
+    imports = "".join(re.findall(r"^import .*\n", "".join(code for code, _ in PARTS), re.MULTILINE))
+    bodies = "".join(f"{{\n{re.sub(r'^import .*$', '', code, flags=re.MULTILINE)}}}\n" for code, _ in PARTS)
+    program = (
+        'import { connect } from "bccn";\n' + imports
+        + "const bus = await connect({ pack: true, onNotice() {} });\n" + bodies + "await bus.close();\n"
+    )  # fmt: skip
+    (installed / "examples.mjs").write_text(program)
+    said = run("node", "examples.mjs", folder=installed, BCCN_CONNECT=doorway.to(str(daemon.socket)))
+    assert said == "".join(dedent(printed) for _, printed in PARTS)

@@ -175,8 +175,8 @@ def build(language: Language) -> None:
 
 
 class Doorway:
-    """One door for all daemons that drivers are sent to, one after the other, as a door takes a process. Its daemon is a
-    link to the socket of whichever is meant. Who connects again comes to the last one that was opened."""
+    """One door for all daemons that drivers are sent to, one after the other: it takes a process to start. Its daemon
+    is a link to the socket of whichever is meant. A driver that connects again comes to the last that was opened."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -23,7 +23,7 @@ from tests.plain_bccn import free_port
 # Seconds that a call waits for the daemon, where the test wants it to wait in vain; every other call is repeated.
 BRIEF = 0.5
 
-RIGHTS = """
+RIGHTS = """\
 [retain]
 patterns = ["last/>"]
 [[rights]]

@@ -35,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": {"bccn", "wire", "process", "recorder"},
     "recorder": {"bccn", "wire", "process"},
     "cli": {"bccn", "commands", "process"},
-    "commands": {"bccn", "wire", "process", "recorder", "backbone", "uplink"},
+    "commands": {"bccn", "wire", "process", "recorder", "backbone", "uplink", "mux"},
     "backbone": {"wire", "net", "process", "restart"},
     "mux": {"bccn", "bpmux", "net", "process"},
     "uplink": {

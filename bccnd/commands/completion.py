@@ -13,7 +13,7 @@ FILES = frozenset({"FILE", "PATH", "DIR"})
 
 DESCRIPTION = """\
 Print a script with which a shell completes the commands and options of bccn,
-bccnd, bccnd-record, bccnd-backbone and bccnd-uplink.
+bccnd, bccnd-record, bccnd-backbone, bccnd-uplink and bccnd-mux.
 """
 EPILOG = """\
 examples:
@@ -93,7 +93,7 @@ def zsh() -> str:
 
 def fish() -> str:
     lines = [
-        '# Completion for bccn, bccnd, bccnd-record, bccnd-backbone and bccnd-uplink, from "bccn completion".'
+        '# Completion for bccn, bccnd, bccnd-record, bccnd-backbone, bccnd-uplink and bccnd-mux, from "bccn completion".'
     ]
     for program in programs():
         lines.append(f"complete -c {program.name} -f")

@@ -13,7 +13,7 @@ from bccnd.process.standard_streams import printable, say
 
 DESCRIPTION = """\
 Write the manual pages: bccn(1) and one for each of its commands, bccnd(8),
-bccnd-record(8), bccnd-backbone(8), bccnd-uplink(8) and bccnd.toml(5), into the
+bccnd-record(8), bccnd-backbone(8), bccnd-uplink(8), bccnd-mux(8) and bccnd.toml(5), into the
 folders man1, man5 and man8 of DIR.
 """
 EPILOG = """\
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def pages() -> dict[str, str]:
     """The name of each file, and its text for man(1)."""
-    client, daemon, recorder, backbone, uplink = programs()
+    client, daemon, recorder, backbone, uplink, mux = programs()
     parts = commands()
     names = [f"bccn-{command}" for command in parts]
     made = {
@@ -60,6 +60,7 @@ def pages() -> dict[str, str]:
         "bccnd-record.8": _page(recorder, "bccnd-record", 8, ["bccnd"]),
         "bccnd-backbone.8": _page(backbone, "bccnd-backbone", 8, ["bccn-backbone"]),
         "bccnd-uplink.8": _page(uplink, "bccnd-uplink", 8, ["bccn-links", "bccnd"]),
+        "bccnd-mux.8": _page(mux, "bccnd-mux", 8, ["bccnd"]),
         "bccnd.toml.5": _settings(),
     }
     for command, part in parts.items():
@@ -68,7 +69,14 @@ def pages() -> dict[str, str]:
 
 
 # The other pages are in section 1.
-SECTIONS = {"bccnd": 8, "bccnd-record": 8, "bccnd-backbone": 8, "bccnd-uplink": 8, "bccnd.toml": 5}
+SECTIONS = {
+    "bccnd": 8,
+    "bccnd-record": 8,
+    "bccnd-backbone": 8,
+    "bccnd-uplink": 8,
+    "bccnd-mux": 8,
+    "bccnd.toml": 5,
+}
 
 
 def _page(part: Outline, name: str, section: int, also: Iterable[str]) -> str:

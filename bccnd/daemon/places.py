@@ -14,7 +14,7 @@ import resource
 from collections import Counter
 from collections.abc import Iterable
 
-from bccnd.daemon.descriptors import SPARE
+from bccnd.process.descriptors import SPARE
 from bccnd.relay.identity import Peer
 from bccnd.relay.options import Limits
 

@@ -18,7 +18,6 @@ import structlog
 import uvloop
 
 from bccnd.daemon import log_events
-from bccnd.daemon.descriptors import allow_descriptors
 from bccnd.daemon.links import bindings_of, choice_of
 from bccnd.daemon.service import Daemon
 from bccnd.errors import BccndError
@@ -27,6 +26,7 @@ from bccnd.net.links import LinkWatch
 from bccnd.net.listener import Listener
 from bccnd.process import fatal, logs
 from bccnd.process.configuration import PREFIX, check, load
+from bccnd.process.descriptors import allow_descriptors
 from bccnd.process.keys import read_keys
 from bccnd.process.log_limit import LogLimit
 from bccnd.process.settings import Settings

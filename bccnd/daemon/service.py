@@ -25,7 +25,6 @@ import structlog
 from bccnd import __version__, reload, report
 from bccnd.daemon import log_events
 from bccnd.daemon.bus import Bus
-from bccnd.daemon.descriptors import allow_descriptors
 from bccnd.daemon.faults import Watch
 from bccnd.daemon.kernel import Kernel
 from bccnd.daemon.links import Links, choice_of
@@ -38,6 +37,7 @@ from bccnd.net.links import LinkWatch
 from bccnd.net.mmsg import BATCH, Arena
 from bccnd.net.peers import process_of
 from bccnd.process import fatal, logs
+from bccnd.process.descriptors import allow_descriptors
 from bccnd.process.health import MODE, Health
 from bccnd.process.log_limit import LogLimit
 from bccnd.process.sequence import SequenceFile

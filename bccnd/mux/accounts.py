@@ -14,11 +14,12 @@ TOO_MANY_OF_USER = b"limit: this user has too many connections"
 
 
 class Accounts:
-    """``total`` and ``each``: connections at a time, of all users and of one."""
+    """``total`` and ``each``: connections at a time, of all users and of one; ``bytes_each``: bytes of one user."""
 
-    def __init__(self, total: int, each: int) -> None:
+    def __init__(self, total: int, each: int, bytes_each: int = limits.USER_BYTES) -> None:
         self.total = total
         self.each = each
+        self.bytes_each = bytes_each
         self._places: Counter[int] = Counter()
         self._bytes: Counter[int] = Counter()
         self._weights: dict[Hashable, tuple[int, int]] = {}  # connection: its user, its bytes
@@ -56,7 +57,7 @@ class Accounts:
         self._bytes[uid] += weight - before
         if not self._bytes[uid]:
             del self._bytes[uid]
-        if weight < before or self._bytes[uid] <= limits.USER_BYTES:
+        if weight < before or self._bytes[uid] <= self.bytes_each:
             return None
         mine = {each: bytes_ for each, (user, bytes_) in self._weights.items() if user == uid}
         return max(mine, key=mine.__getitem__)

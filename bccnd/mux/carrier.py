@@ -38,15 +38,17 @@ class Plain:
         return data
 
 
-# What text, or the hello of TLS, can begin with: tags of nothing that comes first. Two of them could: a peer that
-# leaves at once closes and cancels the top level.
-_FOREIGN = frozenset(range(0x10, 0x80)) - frozenset(range(0x2C, 0x30)) - frozenset(range(0x4C, 0x50))
+# What text, or the hello of TLS, can begin with: tags of nothing that comes first.
+_FOREIGN = frozenset(range(0x10, 0x80))
+# But for these: a peer that leaves at once closes and cancels the top level. Its reason is not as long as a letter is.
+_FAREWELL = frozenset((*range(0x2C, 0x30), *range(0x4C, 0x50)))
+_TEXT = frozenset(range(0x20, 0x7F))
 _TLS_HELLO = 0x16
 
 
 def is_foreign(first: bytes) -> bool:
-    """Whether what a connection begins with is no bpmux, as far as the first byte shows."""
-    return first[0] in _FOREIGN
+    """Whether what a connection begins with is no bpmux, as far as two bytes show."""
+    return first[0] in _FOREIGN and (first[0] not in _FAREWELL or (len(first) > 1 and first[1] in _TEXT))
 
 
 def foreign_line(first: bytes) -> bytes:

@@ -62,13 +62,13 @@ class Connection:
         self._house, self._loop = house, house.loop
         self._socket = accepted
         self._carrier = carrier
+        self._has_begun = False  # its first bytes have come
+        self._is_greeted = self._is_awake = self._is_gone = self._is_read = False
         self._endpoint = endpoint = Endpoint(self._loop.time(), limits.ENDPOINT)
         self._conversation = Conversation(
             endpoint, house.daemon.connector(peer.introduction), self._wake, turned_away
         )
         self._unsent = b""
-        self._first = b""
-        self._is_greeted = self._is_awake = self._is_gone = self._is_read = self._is_parting = False
         self._chatter_limit, self._chatter_seen, self._chatter_since = chatter, 0, self._loop.time()
         self._chunks = 0
         self._size = limits.READ
@@ -108,11 +108,8 @@ class Connection:
             self._say_last(b"", str(error))
         except BpmuxError as error:
             self._conversation.handle(self._endpoint.events())
-            if self._endpoint.chunks <= 1 and self._first and self._first[:1].isascii():
-                self._say_last(foreign_line(self._first), "foreign")
-            else:
-                log.debug("peer broke the protocol", rule=error.rule, reason=str(error), uid=self.peer.uid)
-                self.drop(f"protocol-{error.rule}")
+            log.debug("peer broke the protocol", rule=error.rule, reason=str(error), uid=self.peer.uid)
+            self.drop(f"protocol-{error.rule}")
 
     def _receive(self, data: bytes) -> None:
         data = self._carrier.received(data)
@@ -120,10 +117,10 @@ class Connection:
             self.drop("left")
             return
         if data:
-            if not self._endpoint.chunks and not self._first:
-                self._first = data[:256]
+            if not self._has_begun:
+                self._has_begun = True
                 if is_foreign(data):
-                    self._say_last(foreign_line(self._first), "foreign")
+                    self._say_last(foreign_line(data[:256]), "foreign")
                     return
             now = self._loop.time()
             events = self._endpoint.receive(data, now)
@@ -151,7 +148,6 @@ class Connection:
 
     def _greet(self) -> None:
         self._is_greeted = True
-        self._first = b""
         if self._greeting and self.is_served:
             self._greeting.cancel()
             self._greeting = None
@@ -164,7 +160,9 @@ class Connection:
     # --- to write ---
 
     def _wake(self) -> None:
-        if not self._is_awake and not self._is_gone:
+        if self._is_gone:
+            self._linger_on()
+        elif not self._is_awake:
             self._is_awake = True
             self._loop.call_soon(self._flush)
 
@@ -216,9 +214,11 @@ class Connection:
         self._weigh()
 
     def _weigh(self) -> None:
+        if not self.is_served:
+            return
         endpoint = self._endpoint
         weight = endpoint.queued + endpoint.held + self._conversation.waiting + len(self._unsent)
-        heaviest = self._house.accounts.weigh(self, self.peer.uid, 0 if not self.is_served else weight)
+        heaviest = self._house.accounts.weigh(self, self.peer.uid, weight)
         if isinstance(heaviest, Connection):
             log.warning("dropped, too much waits for this user", uid=self.peer.uid)
             heaviest.drop("weight")
@@ -264,10 +264,19 @@ class Connection:
         self._stop_reading()
         self._loop.remove_writer(self._socket)
         self._socket.close()
-        self._conversation.lost()
-        if len(self._conversation):
-            self._linger = self._loop.call_later(limits.LINGER_SECONDS, self._conversation.abandon)
         house.connections.discard(self)
-        if self.is_served:
-            house.accounts.give_back(self.peer.uid)
-            house.accounts.weigh(self, self.peer.uid, 0)
+        self._linger = self._loop.call_later(limits.LINGER_SECONDS, self._conversation.abandon)
+        self._conversation.lost()
+        self._linger_on()
+
+    def _linger_on(self) -> None:
+        """The place and the bytes are this user's until nothing waits for the daemon any more."""
+        accounts, uid = self._house.accounts, self.peer.uid
+        if len(self._conversation):
+            accounts.weigh(self, uid, self._conversation.waiting)
+        elif self._linger:
+            self._linger.cancel()
+            self._linger = None
+            if self.is_served:
+                accounts.weigh(self, uid, 0)
+                accounts.give_back(uid)

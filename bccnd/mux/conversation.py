@@ -7,7 +7,6 @@ Rules
 - ``waiting`` counts what waits for the daemon; the endpoint counts what waits for the peer.
 """
 
-from collections import deque
 from collections.abc import Callable
 
 from bccnd import __version__
@@ -59,7 +58,7 @@ class Conversation:
         self._leaving: set[Speaker] = set()  # their peer is gone, and not all that it sent is taken
         self._dirty: dict[Speaker, None] = {}
         self._crowded: dict[Speaker, None] = {}
-        self._errands: deque[tuple[Request, bytes]] = deque()
+        self._errands: dict[Request, bytes] = {}  # those that wait for their turn
         self._errands_out = 0
         if turned_away:
             self.part(turned_away)
@@ -141,12 +140,14 @@ class Conversation:
             self._errands_out += 1
             self._speakers[request] = Errand(self, request, self._connect, question)
         else:
-            self._errands.append((request, question))
+            self._errands[request] = question
 
     def _cancelled(self, entity: Channel | Request) -> None:
         if speaker := self._speakers.get(entity):
             speaker.push()
             speaker.cancelled()
+        elif isinstance(entity, Request):
+            self._errands.pop(entity, None)
 
     def _refuse(self, channel: Channel, reason: bytes) -> None:
         if channel.kind != chunks.SINK:
@@ -172,7 +173,8 @@ class Conversation:
         if isinstance(speaker, Errand):
             self._errands_out -= 1
             while self._errands and self._errands_out < limits.ERRANDS and not self.is_over:
-                self._errand(*self._errands.popleft())
+                request = next(iter(self._errands))
+                self._errand(request, self._errands.pop(request))
 
     def sent(self) -> None:
         """Something has gone to the peer: whoever waited for room may have it now."""
@@ -197,6 +199,7 @@ class Conversation:
         self.is_over = True
         self._errands.clear()
         self._leaving = set(self._speakers.values())
+        self._speakers.clear()
         for speaker in list(self._leaving):
             speaker.push()
             speaker.lost()

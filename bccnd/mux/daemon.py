@@ -15,6 +15,7 @@ import socket
 from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable, Iterator, Sequence
 from errno import EAGAIN, ECONNRESET
+from functools import partial
 
 from bccn.transport import pauses
 from bccnd.mux import limits
@@ -32,16 +33,18 @@ SCRATCH = 256 * 1024
 AGAIN_SECONDS = 0.01
 
 BUSY = b"unavailable the daemon does not answer"
+TOO_MANY = b"limit: the door has too many sessions"
 TOO_LONG = b"unavailable a packet of the daemon is too long"
 
 
 class Daemon:
-    """Where the daemon is, and what all links to it share. ``links``: how many there are."""
+    """Where the daemon is, and what all links to it share. ``links``: how many there are, ``most`` at a time."""
 
-    def __init__(self, loop: AbstractEventLoop, path: str) -> None:
+    def __init__(self, loop: AbstractEventLoop, path: str, most: int) -> None:
         self.loop = loop
         self.path = path
         self.links = 0
+        self.most = most
         self.packets_in = self.packets_out = 0
         self.arena = Arena.holding(ReceiveTable.needs(PACKET_LIMIT + 1), Clients.needs(SCRATCH))
         self.receiving = ReceiveTable(self.arena, PACKET_LIMIT + 1)
@@ -72,8 +75,9 @@ class DaemonLink:
         self._is_joined = self._is_read = self._is_sent_to = self._is_finished = False
         self._attempts: Iterator[float] = pauses()
         self._deadline: TimerHandle | None = daemon.loop.call_later(limits.JOINING_SECONDS, self._end, BUSY)
-        self._retry: TimerHandle | None = daemon.loop.call_later(0, self._connect)
         daemon.links += 1
+        begin = self._connect if daemon.links <= daemon.most else partial(self._end, TOO_MANY)
+        self._retry: TimerHandle | None = daemon.loop.call_later(0, begin)
 
     # --- to join ---
 

@@ -23,6 +23,7 @@ from bccnd.mux.daemon import Daemon
 from bccnd.mux.entrance import Entrance, local_entrance
 from bccnd.mux.settings import UNIX, MuxSettings, applicable
 from bccnd.process import local_stream, logs
+from bccnd.process.descriptors import allow_descriptors
 from bccnd.process.fatal import Faults
 from bccnd.process.health import Health
 from bccnd.process.supervision import Supervision
@@ -58,7 +59,7 @@ class Service:
         self._read_again = read_again
         self._supervision = Supervision(loop, watchdog)
         self._health = Health(loop, self._metrics, self._unready)
-        daemon = Daemon(loop, bccn.socket_path(settings.socket or None))
+        daemon = Daemon(loop, bccn.socket_path(settings.socket or None), settings.sessions)
         self._house = House(loop, daemon, Accounts(settings.connections, settings.user_connections))
         self._entrances: list[Entrance] = []
         self._stop = asyncio.Event()
@@ -75,6 +76,7 @@ class Service:
             signal.signal(signum, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS)
         try:
+            allow_descriptors(self._settings.connections + self._settings.sessions, "bccnd-mux")
             self._open()
             self._health.open(self._settings.metrics)
             self._health.resume()
@@ -126,6 +128,7 @@ class Service:
             "connections": len(house.connections),
             "connections_limit": house.accounts.total,
             "links": house.daemon.links,
+            "links_limit": house.daemon.most,
             "held": house.accounts.held,
             "ended": house.dropped,
         }
@@ -145,6 +148,8 @@ class Service:
         logs.configure(settings.log_level, settings.log_format)
         self._house.accounts.total = settings.connections
         self._house.accounts.each = settings.user_connections
+        self._house.daemon.most = settings.sessions
+        allow_descriptors(settings.connections + settings.sessions, "bccnd-mux")
         if held:
             log.warning("needs a restart", settings=held)
         log.info("reloaded", changed=changed)

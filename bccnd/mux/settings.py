@@ -53,6 +53,9 @@ class MuxSettings(BaseModel):
     )
     connections: int = _number(1024, 1, 1 << 20, "most connections at a time")
     user_connections: int = _number(256, 1, 1 << 20, "most connections of one user at a time")
+    sessions: int = _number(
+        4096, 1, 1 << 20, "most sessions, streams and requests at a time; each is a client of the daemon"
+    )
     metrics: MetricsAddress = ""
     log_level: LogLevel = "info"
     log_format: LogFormat = "auto"

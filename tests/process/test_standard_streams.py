@@ -59,6 +59,7 @@ UPLINK = [
     "--config",
     "/dev/null",
 ]
+MUX = ["-m", "bccnd.mux"]
 SPOOL = ["-m", "bccnd.pipeline.source.spool"]
 
 # Programs that print something and end. {folder} has a capture.
@@ -88,6 +89,7 @@ PRINTING = {
     "bccnd-record --help": [*RECORD, "--help"],
     "bccnd-backbone --check": [*BACKBONE, "--check", "--listen", "127.0.0.1:4900", "--config", "/dev/null"],
     "bccnd-uplink --check": [*UPLINK, "--check"],
+    "bccnd-mux --check": [*MUX, "--check", "--listen", "unix:/none", "--config", "/dev/null"],
     "bccnd-pipeline --help": [*PIPELINE, "--help"],
     "bccnd-collect --help": [*COLLECT, "--help"],
     "spool --help": [*SPOOL, "--help"],

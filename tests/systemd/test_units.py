@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from bccnd.backbone.settings import load as load_backbone
+from bccnd.mux.settings import load as load_mux
 from bccnd.pipeline import collect
 from bccnd.pipeline.cli import arguments
 from bccnd.process.configuration import load
+from bccnd.process.descriptors import SPARE
 from bccnd.recorder.settings import load as load_recorder
 from bccnd.uplink.settings import load as load_uplink
 
@@ -37,7 +39,8 @@ def settings_of(unit: Path) -> dict[str, list[str]]:
 
 def test_the_units_are_all_there() -> None:
     assert [unit.name for unit in UNITS] == [
-        "bccnd-backbone.service", "bccnd-collect@.service", "bccnd-collect@.timer", "bccnd-pipeline.service",
+        "bccnd-backbone.service", "bccnd-collect@.service", "bccnd-collect@.timer", "bccnd-mux.service",
+        "bccnd-pipeline.service",
         "bccnd-pipeline.timer", "bccnd-record.service", "bccnd-uplink.service", "bccnd.service", "bccnd.socket",
     ]  # fmt: skip
 
@@ -46,7 +49,7 @@ def test_systemd_verifies_the_units(tmp_path: Path) -> None:
     """With another program's path, as ours need not be installed where the tests run."""
     for unit in UNITS:
         text = re.sub(
-            r"/usr/bin/bccnd(-record|-pipeline|-collect|-backbone|-uplink)?\b",
+            r"/usr/bin/bccnd(-record|-pipeline|-collect|-backbone|-uplink|-mux)?\b",
             shutil.which("true") or "",
             unit.read_text(),
         )
@@ -114,6 +117,18 @@ def test_the_uplink_unit_uses_its_flags_and_folder(key: str) -> None:
     invocation = load_uplink([sample if word == "/etc/bccnd/uplink.toml" else word for word in argv], {})
     assert invocation.file == sample
     assert invocation.settings.journal == Path("/var/lib", unit["StateDirectory"][0], "journal")
+    assert invocation.check_only == (key == "ExecReload")
+
+
+@pytest.mark.parametrize("key", ["ExecStart", "ExecReload"])
+def test_the_mux_unit_uses_its_flags_and_has_descriptors(key: str) -> None:
+    unit = settings_of(FOLDER / "bccnd-mux.service")
+    program, *argv = unit[key][0].split()
+    assert program == "/usr/bin/bccnd-mux"
+    invocation = load_mux([*argv, "--config", "/dev/null"], {})
+    settings = invocation.settings
+    assert settings.listen == ("unix:/run/bccnd/mux.sock",)
+    assert settings.connections + settings.sessions + SPARE <= int(unit["LimitNOFILE"][0])
     assert invocation.check_only == (key == "ExecReload")
 
 

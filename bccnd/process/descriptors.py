@@ -1,4 +1,4 @@
-"""How many descriptors the daemon may have: one for each client, and some for everything else."""
+"""How many descriptors a program may have: one for each client, and some for everything else."""
 
 import resource
 
@@ -12,7 +12,7 @@ SPARE = 64
 log = structlog.get_logger()
 
 
-def allow_descriptors(clients: int) -> None:
+def allow_descriptors(clients: int, program: str = "bccnd") -> None:
     """Raise the soft limit as far as the clients need and the hard limit lets us.
 
     Raises RefusedError if none would be left for a client.
@@ -21,7 +21,8 @@ def allow_descriptors(clients: int) -> None:
     wanted = clients + SPARE
     if hard != resource.RLIM_INFINITY and hard <= SPARE:
         raise RefusedError(
-            f"{hard} file descriptors are allowed, and bccnd needs {SPARE} for itself; raise LimitNOFILE or ulimit -n"
+            f"{hard} file descriptors are allowed, and {program} needs {SPARE} for itself; "
+            "raise LimitNOFILE or ulimit -n"
         )
     if soft != resource.RLIM_INFINITY and soft < wanted:
         allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from bccnd.daemon.descriptors import SPARE
 from bccnd.errors import RefusedError
+from bccnd.process.descriptors import SPARE
 from tests.daemon_process import BCCND, LOOPBACK_BROADCAST
 
 ASK = """
 import resource, sys
-from bccnd.daemon.descriptors import allow_descriptors
+from bccnd.process.descriptors import allow_descriptors
 soft, hard, clients = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 allow_descriptors(clients)

@@ -1,0 +1,292 @@
+"""Connections, each on one end of a pair of sockets; the other is the test."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bccnd.mux import limits
+from bccnd.mux.accounts import Accounts
+from bccnd.mux.carrier import Plain
+from bccnd.mux.connection import Connection, House
+from bccnd.mux.daemon import Daemon
+from bccnd.mux.peer import Peer
+from bpmux import chunks
+from bpmux.chunks import TOP, head
+from bpmux.endpoint import Endpoint
+from bpmux.events import Closed, Event, Message, Opened, Responded
+from tests.mux.in_process import TestDaemon, until
+
+PEER = Peer(1000, (1000,), 1, b"node")
+CREDIT = head(chunks.CREDIT, TOP, 65_536)
+
+
+class World:
+    """A house before a daemon that is the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.daemon = TestDaemon(folder / "bus.sock")
+        loop = asyncio.get_running_loop()
+        self.accounts = Accounts(10, 10)
+        self.house = House(loop, Daemon(loop, str(self.daemon.path), 10_000), self.accounts)
+        self.sockets: list[socket.socket] = []
+
+    def enter(self, **options: Any) -> socket.socket:
+        """The socket of a peer that came in."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        self.accounts.admit(PEER.uid)
+        Connection(self.house, ours, Plain(), PEER, **options)
+        self.sockets.append(theirs)
+        return theirs
+
+    @property
+    def connection(self) -> Connection:
+        (found,) = self.house.connections
+        return found
+
+    def close(self) -> None:
+        for connection in list(self.house.connections):
+            connection.drop("stopped")
+        for each in self.sockets:
+            each.close()
+        self.daemon.close()
+
+
+class Talker:
+    """The other side of a connection: an endpoint, and what it has seen."""
+
+    def __init__(self, theirs: socket.socket) -> None:
+        self.socket = theirs
+        self.endpoint = Endpoint(0.0)
+        self.seen: list[Event] = []
+
+    def turn(self) -> bool:
+        """Send and read what goes."""
+        if data := self.endpoint.data_to_send(1 << 14):
+            self.socket.send(data)
+        self.seen += self.endpoint.events()
+        try:
+            data = self.socket.recv(1 << 16)
+        except BlockingIOError:
+            return True
+        self.seen += self.endpoint.receive(data, 0.0)
+        return bool(data)
+
+    async def sees(self, kind: type) -> Any:
+        def found() -> Any:
+            self.turn()
+            return next((event for event in self.seen if isinstance(event, kind)), None)
+
+        event = await until(found, kind.__name__)
+        self.seen.remove(event)
+        return event
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.close()
+    await asyncio.sleep(0)
+
+
+async def gone(world: World) -> str:
+    """Why the one connection was dropped."""
+    await until(lambda: not world.house.connections, "end of the connection")
+    ((why, _),) = world.house.dropped.items()
+    return why
+
+
+async def said(theirs: socket.socket) -> bytes:
+    """Everything that was said until the end."""
+    heard = b""
+    while data := await asyncio.get_running_loop().sock_recv(theirs, 65_536):
+        heard += data
+    return heard
+
+
+async def test_a_connection_grants_credit_at_once(world: World) -> None:
+    theirs = world.enter()
+    assert await asyncio.get_running_loop().sock_recv(theirs, 100) == CREDIT
+
+
+async def test_a_session_goes_through_to_the_daemon_and_back(world: World) -> None:
+    talker = Talker(world.enter())
+    bus = talker.endpoint.open_duplex(b"bus", 1 << 16)
+    assert bus
+    talker.turn()
+    accepting = asyncio.ensure_future(world.daemon.accept())
+    await until(lambda: talker.turn() and accepting.done())
+    link = accepting.result()
+    talker.endpoint.send(bus, b"SUB a")
+    talker.turn()
+    assert await world.daemon.receive(link) == b"SUB a"
+    link.send(b"MSG a\0x")
+    assert (await talker.sees(Message)).payload == b"MSG a\0x"
+    talker.socket.close()
+    assert await world.daemon.receive(link) == b""
+    link.close()
+
+
+@pytest.mark.parametrize("first", [b"SUB a/>\n", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", b"LIST\n"])
+async def test_who_speaks_no_bpmux_gets_a_line_and_the_end(world: World, first: bytes) -> None:
+    theirs = world.enter()
+    theirs.send(first)
+    assert (await said(theirs)).removeprefix(CREDIT).startswith(b"bccnd-mux: this socket carries bpmux")
+    assert await gone(world) == "foreign"
+
+
+async def test_a_broken_chunk_drops_the_connection_without_a_word(world: World) -> None:
+    theirs = world.enter()
+    theirs.send(CREDIT + b"\x8c")
+    assert await said(theirs) in (b"", CREDIT)
+    assert await gone(world) == "protocol-tag"
+
+
+async def test_who_says_nothing_is_dropped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "GREETING_SECONDS", 0.01)
+    world.enter()
+    assert await gone(world) == "no greeting"
+
+
+async def test_who_gives_no_credit_is_dropped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "GREETING_SECONDS", 0.01)
+    world.enter().send(head(chunks.PING, TOP) * 3)
+    assert await gone(world) == "no greeting"
+
+
+async def test_who_is_turned_away_hears_the_reason(world: World) -> None:
+    talker = Talker(world.enter(turned_away=b"limit: enough"))
+    assert await talker.sees(Closed) == Closed(talker.endpoint.top, b"limit: enough")
+
+
+async def test_half_a_chunk_at_a_time_is_one_message(world: World) -> None:
+    theirs = world.enter()
+    for byte in CREDIT + head(chunks.REQUEST, 0, 7) + b"version":
+        theirs.send(bytes([byte]))
+        await asyncio.sleep(0)
+    heard = b""
+    while b"bccnd-mux " not in heard:
+        heard += await asyncio.get_running_loop().sock_recv(theirs, 100)
+
+
+async def test_who_does_not_read_its_replies_is_not_read(world: World) -> None:
+    theirs = world.enter()
+    connection = world.connection
+    theirs.send(CREDIT)
+    pings = head(chunks.PING, TOP) * 65_536
+
+    def is_stopped() -> bool:
+        try:
+            theirs.send(pings)
+        except BlockingIOError:
+            pass
+        return not connection._is_read
+
+    await until(is_stopped, "stop")
+    assert limits.REPLIES < connection._endpoint.replies <= limits.ENDPOINT.replies
+    heard = 0
+    while not connection._is_read:
+        heard += len(await asyncio.get_running_loop().sock_recv(theirs, 1 << 20))
+    assert heard
+    assert world.house.connections
+
+
+async def test_chatter_ends_a_connection_that_strangers_may_open(world: World) -> None:
+    theirs = world.enter(chatter=100)
+    theirs.send(CREDIT + head(chunks.PING, TOP) * 90)
+    await until(lambda: world.connection._endpoint.chatter >= 90)
+    theirs.send(head(chunks.PING, TOP) * 200)
+    assert await gone(world) == "protocol-limit"
+
+
+async def test_work_of_one_turn_is_bounded_by_chunks(world: World) -> None:
+    theirs = world.enter()
+    connection = world.connection
+    theirs.send(CREDIT)
+    sent = 0
+
+    def is_careful() -> bool:
+        nonlocal sent
+        try:
+            sent += theirs.send(head(chunks.PING, TOP) * 20_000)
+            theirs.recv(1 << 20)
+        except BlockingIOError:
+            pass
+        return connection._size <= 2 * limits.CHUNKS
+
+    await until(is_careful)
+    assert connection._size >= limits.READ_LEAST
+
+
+async def test_a_silent_peer_is_asked_and_given_up(world: World) -> None:
+    theirs = world.enter()
+    connection = world.connection
+    theirs.send(CREDIT)
+    await until(lambda: connection._is_greeted)
+    loop_time, start = connection._loop.time, connection._loop.time()
+    skipped = 0.0
+
+    def later() -> float:
+        return loop_time() + skipped
+
+    connection._loop.time = later  # type: ignore[method-assign]
+    try:
+        while world.house.connections:
+            skipped += 10.5
+            assert later() - start < 100
+            connection._on_deadline()
+            await asyncio.sleep(0)
+    finally:
+        connection._loop.time = loop_time  # type: ignore[method-assign]
+    assert await gone(world) == "silent"
+    assert head(chunks.PING, TOP) in await said(theirs)
+
+
+async def test_the_place_is_held_until_the_daemon_has_taken_all(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LINGER_SECONDS", 60.0)
+    talker = Talker(world.enter())
+    bus = talker.endpoint.open_duplex(b"bus", 1 << 16)
+    assert bus
+    talker.turn()
+    accepting = asyncio.ensure_future(world.daemon.accept(joins=False))
+    await until(lambda: talker.turn() and accepting.done())
+    link = accepting.result()
+    talker.endpoint.send(bus, b"MSG a\0last")
+    talker.turn()
+    await until(lambda: world.connection._conversation.waiting)
+    talker.socket.close()
+    await until(lambda: not world.house.connections)
+    assert (len(world.accounts), world.accounts.held) == (1, 10 + limits.PACKET_BYTES)
+    assert (await world.daemon.receive(link)).startswith(b"CMSG peer")
+    link.send(b"CMSG peer\0here/node/1")
+    assert await world.daemon.receive(link) == b"MSG a\0last"
+    assert await world.daemon.receive(link) == b""
+    assert (len(world.accounts), world.accounts.held, world.house.daemon.links) == (0, 0, 0)
+    link.close()
+
+
+async def test_the_heaviest_connection_of_a_user_is_dropped(world: World) -> None:
+    world.accounts.bytes_each = 100
+    theirs = world.enter()
+    total = head(chunks.PARTIAL, TOP, 1000)
+    theirs.send(CREDIT + total + head(chunks.REQUEST, 0, 90) + bytes(90))
+    await until(lambda: world.accounts.held == 90)
+    theirs.send(head(chunks.REQUEST, 0, 20) + bytes(20))
+    assert await gone(world) == "weight"
+
+
+async def test_all_that_sessions_say_in_one_round_goes_out_together(world: World) -> None:
+    talker = Talker(world.enter())
+    for _ in range(3):
+        talker.endpoint.request(b"version")
+    for _ in range(3):
+        await talker.sees(Responded)
+    assert not any(isinstance(event, Opened) for event in talker.seen)

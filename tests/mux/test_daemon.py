@@ -1,0 +1,234 @@
+"""Links to the daemon."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bccnd.mux import daemon as module
+from bccnd.mux import limits
+from bccnd.mux.daemon import PACKET_LIMIT, TOO_LONG, TOO_MANY, Daemon, DaemonLink
+from bccnd.mux.speakers import GONE, WENT_AWAY
+from tests.mux.in_process import JOINED, TestDaemon, until
+from tests.packet_client import crowded
+
+HELLO = b"CMSG peer\x001 1 1 node"
+
+
+class Owner:
+    """``hungry``: packets that it wants at a time. It answers nothing."""
+
+    def __init__(self) -> None:
+        self.is_joined = False
+        self.hungry = 64
+        self.packets: list[bytes] = []
+        self.reason: bytes | None = None
+        self.more = 0
+
+    def joined(self) -> None:
+        self.is_joined = True
+
+    def appetite(self) -> int:
+        return self.hungry
+
+    def received(self, packets: list[bytes]) -> None:
+        self.packets += packets
+
+    def takes_more(self) -> None:
+        self.more += 1
+
+    def ended(self, reason: bytes) -> None:
+        assert self.reason is None, "it is told once"
+        self.reason = reason
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[TestDaemon]:
+    made = TestDaemon(tmp_path / "bus.sock")
+    yield made
+    made.close()
+
+
+def linked(daemon: Daemon) -> tuple[Owner, DaemonLink]:
+    owner = Owner()
+    return owner, DaemonLink(daemon, owner, HELLO)  # type: ignore[arg-type]
+
+
+async def door_to(path: Path, most: int = 10) -> Daemon:
+    return Daemon(asyncio.get_running_loop(), str(path), most)
+
+
+async def joined(there: TestDaemon) -> tuple[Owner, DaemonLink, socket.socket]:
+    owner, link = linked(await door_to(there.path))
+    other = await there.accept()
+    await until(lambda: owner.is_joined)
+    return owner, link, other
+
+
+async def test_a_link_says_first_whom_it_speaks_for(there: TestDaemon) -> None:
+    owner, link = linked(await door_to(there.path))
+    other = await there.accept(joins=False)
+    assert await there.receive(other) == HELLO
+    assert not owner.is_joined
+    other.send(JOINED)
+    await until(lambda: owner.is_joined)
+    assert owner.packets == []
+    assert link.send([b"SUB a", b"x" * PACKET_LIMIT]) == 2
+    assert (await there.receive(other), len(await there.receive(other))) == (b"SUB a", PACKET_LIMIT)
+    for number in range(200):
+        other.send(b"MSG a\0%d" % number)
+        await until(lambda: len(owner.packets) > number)  # noqa: B023 - waited for at once
+    assert owner.packets == [b"MSG a\0%d" % number for number in range(200)]
+    link.close()
+    assert await there.receive(other) == b""
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"CMSG error\0refused CMSG peer: no", b"refused CMSG peer: no"),
+        (b"CMSG closing\0limit: at most 1", b"limit: at most 1"),
+        (b"", WENT_AWAY),
+        (b"MSG a\0", WENT_AWAY),
+    ],
+)
+async def test_a_daemon_that_does_not_let_it_in_says_why(
+    there: TestDaemon, answer: bytes, reason: bytes
+) -> None:
+    owner, _ = linked(await door_to(there.path))
+    with await there.accept(joins=False) as other:
+        await there.receive(other)
+        if answer:
+            other.send(answer)
+    await until(lambda: owner.reason is not None)
+    assert owner.reason == reason
+    assert not owner.is_joined
+
+
+async def test_without_a_daemon_there_is_a_reason(tmp_path: Path) -> None:
+    daemon = await door_to(tmp_path / "none")
+    owner, _ = linked(daemon)
+    assert daemon.links == 1
+    await until(lambda: owner.reason is not None)
+    assert owner.reason == f"unavailable no daemon at {tmp_path}/none: No such file or directory".encode()
+    assert daemon.links == 0
+
+
+async def test_a_daemon_that_accepts_nobody_is_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "bus.sock"
+    with crowded(path) as listening:
+        owner, link = linked(await door_to(path))
+        await until(lambda: link._retry is not None and link._socket is None)
+        assert owner.reason is None
+        listening.setblocking(False)
+        first = await until(lambda: _first_words(listening))
+    assert first == HELLO
+    link.close()
+
+
+def _first_words(listening: socket.socket) -> bytes:
+    """What the next one has said that waits to be accepted, if it has."""
+    try:
+        accepted, _ = listening.accept()
+        with accepted:
+            return accepted.recv(100, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return b""
+
+
+async def test_a_daemon_that_does_not_answer_is_given_up(
+    there: TestDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "JOINING_SECONDS", 0.01)
+    owner, _ = linked(await door_to(there.path))
+    other = await there.accept(joins=False)
+    await until(lambda: owner.reason is not None)
+    assert owner.reason == b"unavailable the daemon does not answer"
+    other.close()
+
+
+async def test_links_beyond_the_bound_are_refused(there: TestDaemon) -> None:
+    daemon = await door_to(there.path, most=1)
+    (first, link), (second, _) = linked(daemon), linked(daemon)
+    await until(lambda: second.reason)
+    assert (first.reason, second.reason) == (None, TOO_MANY)
+    link.close()
+
+
+async def test_who_wants_nothing_is_not_read_and_sees_the_end(there: TestDaemon) -> None:
+    owner, link, other = await joined(there)
+    owner.hungry = 0
+    other.send(b"MSG a\0one")
+    await until(lambda: not link._is_read)
+    assert owner.packets == []
+    owner.hungry = 1
+    link.read_on()
+    await until(lambda: owner.packets)
+    owner.hungry = 0
+    other.close()
+    await until(lambda: owner.reason is not None)
+    assert (owner.packets, owner.reason) == ([b"MSG a\0one"], WENT_AWAY)
+
+
+async def test_what_a_daemon_said_before_it_left_is_read(there: TestDaemon) -> None:
+    owner, link, other = await joined(there)
+    owner.hungry = 0
+    link.send([b"SUB a"])  # stays unread: the end is a reset
+    other.send(b"MSG a\0one")
+    await until(lambda: not link._is_read)
+    other.send(b"CMSG closing\0shutdown")
+    other.close()
+    assert link.send([b"MSG b\0"]) == GONE
+    await until(lambda: owner.reason is not None)
+    assert owner.packets == [b"MSG a\0one", b"CMSG closing\0shutdown"]
+
+
+async def test_a_full_daemon_is_written_to_when_it_takes_more(there: TestDaemon) -> None:
+    owner, link, other = await joined(there)
+    packets = [bytes(10_000)] * 100
+    went = link.send(packets)
+    assert 0 < went < 100
+    assert owner.more == 0
+    for _ in range(went):
+        await there.receive(other)
+    await until(lambda: owner.more)
+    assert link.send(packets[:1]) == 1
+    link.close()
+    other.close()
+
+
+async def test_a_kernel_without_room_is_tried_again_later(
+    there: TestDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, link, other = await joined(there)
+    with monkeypatch.context() as patch:
+        patch.setattr(module.Clients, "send", lambda *_: 0)
+        assert link.send([b"MSG a\0"]) == 0
+        assert link._retry is not None
+    await until(lambda: owner.more)
+    assert link.send([b"MSG a\0"]) == 1
+    assert await there.receive(other) == b"MSG a\0"
+    link.close()
+    other.close()
+
+
+async def test_a_link_that_is_finished_still_reads(there: TestDaemon) -> None:
+    owner, link, other = await joined(there)
+    link.finish()
+    link.finish()
+    assert await there.receive(other) == b""
+    other.send(b"MSG a\0last")
+    other.close()
+    await until(lambda: owner.reason is not None)
+    assert owner.packets == [b"MSG a\0last"]
+
+
+async def test_a_packet_that_is_too_long_ends_the_link(there: TestDaemon) -> None:
+    owner, _, other = await joined(there)
+    other.send(bytes(PACKET_LIMIT + 1))
+    await until(lambda: owner.reason is not None)
+    assert (owner.packets, owner.reason) == ([], TOO_LONG)
+    other.close()

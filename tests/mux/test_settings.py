@@ -1,0 +1,80 @@
+"""Settings: where they come from, and what is refused in words."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bccnd.errors import ConfigError
+from bccnd.mux import settings
+from bccnd.mux.settings import MuxSettings, applicable, command_line, effective, load
+from tests.documents import ROOT
+
+LISTEN = ["--listen", "unix:/run/mux.sock"]
+
+
+@pytest.fixture(autouse=True)
+def _no_default_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "DEFAULT_FILE", tmp_path / "none.toml")
+
+
+def of(*argv: str, **environ: str) -> MuxSettings:
+    return load([*LISTEN, *argv], environ).settings
+
+
+def test_a_door_may_be_entered_in_several_places() -> None:
+    assert of("--listen", "unix:/a,unix:/b").listen == ("unix:/run/mux.sock", "unix:/a", "unix:/b")
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["--listen", "/run/mux.sock"], "--listen: must be unix:PATH"),
+        (["--listen", "unix:mux.sock"], "--listen: must be unix:PATH, with a path from /"),
+        (["--listen", "unix:/" + "x" * 107], "--listen: has a path of more than 107 bytes"),
+        (["--listen", "tcp://127.0.0.1:1"], "--listen: must be unix:PATH"),
+        (["--socket-mode", "rw"], "--socket-mode: must be a string of three or four octal digits"),
+        (["--connections", "0"], "--connections: must be at least 1 (got 0)"),
+        (["--sessions", "many"], '--sessions: must be a whole number (got "many")'),
+        (["--config", "/no/such"], "/no/such: no such file"),
+    ],
+)
+def test_each_mistake_is_one_line(argv: list[str], line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load([*LISTEN, *argv], {})
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)
+
+
+def test_where_it_stands_must_be_given() -> None:
+    with pytest.raises(ConfigError, match=r"^--listen: must be given$"):
+        load([], {})
+
+
+def test_what_check_prints_reads_back_to_the_same(tmp_path: Path) -> None:
+    found = load([*LISTEN, "--connections", "7", "--check"], {})
+    assert found.check_only
+    file = tmp_path / "mux.toml"
+    file.write_text(effective(found))
+    assert load(["--config", str(file)], {}).settings == found.settings
+
+
+def test_a_reload_holds_what_needs_a_restart() -> None:
+    running = of()
+    wanted = of("--listen", "unix:/x", "--socket", "/y", "--socket-mode", "666", "--connections", "7")
+    values, changed, held = applicable(running, wanted)
+    assert (changed, sorted(held)) == (["connections"], ["listen", "socket", "socket_mode"])
+    assert (values.listen, values.socket, values.connections) == (running.listen, "", 7)
+
+
+def test_help_fits_a_terminal() -> None:
+    assert max(map(len, command_line().format_help().splitlines())) <= 80
+
+
+def test_each_setting_is_explained_in_the_readme() -> None:
+    readme = (ROOT / "bccnd" / "mux" / "README.md").read_text()
+    missing = [name for name in MuxSettings.model_fields if f"| `{name}` |" not in readme]
+    assert not missing
+    (sample,) = [block for block in readme.split("```") if block.startswith("toml\n")]
+    values = tomllib.loads(sample.removeprefix("toml\n"))["mux"]
+    assert MuxSettings(**values).listen

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { BccnError } from "../src/errors.js";
 import { FakeDoor, settled } from "./fake_door.js";
 
 const WINDOW = 8192;
@@ -282,4 +283,36 @@ test("options that cannot be are invalid", async () => {
     await assert.rejects(door.connect(/** @type {any} */ (options)), { code: "invalid" }, JSON.stringify(options));
   }
   assert.equal(door.links, 0);
+});
+
+test("whatever a door sends, the client goes on or names a fault", async () => {
+  const spoken = ["MSG a\0x", "RECV local 7 ok\0BCCN1[5]x:1:a|", "CMSG pong\0", "CMSG error\0refused MSG a: no", "CMSG dropped\x003"];
+  let seed = 1;
+  const random = (/** @type {number} */ below) => (seed = (seed * 48271) % 0x7fffffff) % below;
+  for (let round = 0; round < 200; round++) {
+    const door = new FakeDoor();
+    const bus = await door.connect({ reconnect: false, timeout: 50 });
+    await bus.subscribe("a");
+    for (let i = 0; i < 10; i++) {
+      const packet = Buffer.from(spoken[random(spoken.length)]);
+      const chunk = Buffer.concat([Uint8Array.of(0x70, 0, packet.length), packet]);
+      if (random(3) === 0) chunk[random(chunk.length)] = random(256);
+      door.blurt(chunk);
+    }
+    await bus.barrier().catch((error) => assert.ok(error instanceof BccnError, String(error?.stack)));
+    await bus.close();
+  }
+});
+
+test("a daemon that never stops takes no more memory than the window", async () => {
+  const door = new FakeDoor();
+  const bus = await door.connect({ window: 65536 });
+  const readings = await bus.subscribe("a");
+  await readings.receive({ timeout: 0 });
+  for (let i = 0; i < 20; i++) {
+    for (let said = 0; said < 10_000 && door.queued < 200_000; said++) door.say("MSG a\0x");
+    await settled();
+  }
+  assert.ok(readings.pending < 65536 / 7 + 65536 / 256, `${readings.pending} messages wait`);
+  await bus.close();
 });

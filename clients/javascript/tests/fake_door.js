@@ -3,6 +3,7 @@
 import { randomFillSync } from "node:crypto";
 
 import { Endpoint } from "../src/bpmux/endpoint.js";
+import { BpmuxError } from "../src/bpmux/errors.js";
 import { Client } from "../src/client.js";
 import { decoded, encoded } from "../src/protocol.js";
 
@@ -79,7 +80,15 @@ export class FakeDoor {
 
   /** @param {Uint8Array} data */
   #hear(data) {
-    for (const { type, of, payload } of this.#endpoint.receive(data, 0)) {
+    /** @type {import("../src/bpmux/endpoint.js").Event[]} */
+    let events = [];
+    try {
+      events = this.#endpoint.receive(data, 0);
+    } catch (error) {
+      if (!(error instanceof BpmuxError)) throw error;
+      this.hangUp(); // a test has said what no door says
+    }
+    for (const { type, of, payload } of events) {
       if (type === "opened") {
         this.bus = of;
         if (this.refusal) this.end(this.refusal);

@@ -291,7 +291,7 @@ test("whatever a door sends, the client goes on or names a fault", async () => {
   const random = (/** @type {number} */ below) => (seed = (seed * 48271) % 0x7fffffff) % below;
   for (let round = 0; round < 200; round++) {
     const door = new FakeDoor();
-    const bus = await door.connect({ reconnect: false, timeout: 50 });
+    const bus = await door.connect({ reconnect: false, timeout: 30_000 });
     await bus.subscribe("a");
     for (let i = 0; i < 10; i++) {
       const packet = Buffer.from(spoken[random(spoken.length)]);
@@ -299,7 +299,7 @@ test("whatever a door sends, the client goes on or names a fault", async () => {
       if (random(3) === 0) chunk[random(chunk.length)] = random(256);
       door.blurt(chunk);
     }
-    await bus.barrier().catch((error) => assert.ok(error instanceof BccnError, String(error?.stack)));
+    await bus.barrier({ timeout: 20 }).catch((error) => assert.ok(error instanceof BccnError, String(error?.stack)));
     await bus.close();
   }
 });

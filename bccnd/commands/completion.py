@@ -93,7 +93,7 @@ def zsh() -> str:
 
 def fish() -> str:
     lines = [
-        '# Completion for bccn, bccnd, bccnd-record, bccnd-backbone, bccnd-uplink and bccnd-mux, from "bccn completion".'
+        '# Completion for bccn, bccnd, bccnd-record, bccnd-backbone, bccnd-uplink, bccnd-mux, by "bccn completion".'
     ]
     for program in programs():
         lines.append(f"complete -c {program.name} -f")

@@ -24,12 +24,21 @@ class Carrier(Protocol):
     def has_ended(self) -> bool:
         """The peer has said that nothing more comes."""
 
+    @property
+    def chatter(self) -> int:
+        """How much has come so far that carried nothing."""
+
+    @property
+    def replies(self) -> int:
+        """Bytes that it has to say itself, for something that came."""
+
 
 class Plain:
     """A socket that carries the bytes as they are."""
 
     is_ready = True
     has_ended = False
+    chatter = replies = 0
 
     def received(self, data: bytes) -> bytes:
         return data
@@ -40,7 +49,7 @@ class Plain:
 
 # What text, or the hello of TLS, can begin with: tags of nothing that comes first.
 _FOREIGN = frozenset(range(0x10, 0x80))
-# But for these: a peer that leaves at once closes and cancels the top level. Its reason is not as long as a letter is.
+# But for these: a peer that leaves at once closes and cancels the top level. No reason is as long as a letter says.
 _FAREWELL = frozenset((*range(0x2C, 0x30), *range(0x4C, 0x50)))
 _TEXT = frozenset(range(0x20, 0x7F))
 _TLS_HELLO = 0x16

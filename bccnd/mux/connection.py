@@ -13,6 +13,7 @@ Rules
 import socket
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 
 import structlog
@@ -45,7 +46,9 @@ class House:
 
 
 class Connection:
-    """``chatter``: chunks a second that move nothing, 0 for any number. ``turned_away``: see ``Conversation``."""
+    """``chatter``: chunks a second that move nothing, 0 for any number. ``turned_away``: see ``Conversation``.
+    ``early``: what has come for the endpoint already.
+    """
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class Connection:
         *,
         chatter: int = 0,
         turned_away: bytes = b"",
+        early: bytes = b"",
     ) -> None:
         self.peer = peer
         self.is_served = not turned_away
@@ -80,6 +84,8 @@ class Connection:
         house.counts["connections"] += 1
         self._read_on()
         self._wake()
+        if early:
+            self._loop.call_soon(self._judged, self._take, early)
 
     def __len__(self) -> int:
         """Sessions, streams and requests."""
@@ -102,8 +108,14 @@ class Connection:
         if not data:
             self.drop("left")
             return
+        self._judged(self._receive, data)
+
+    def _judged(self, deal: Callable[[bytes], None], data: bytes) -> None:
+        """What the peer does wrong ends the connection."""
+        if self._is_gone:
+            return
         try:
-            self._receive(data)
+            deal(data)
         except CarrierError as error:
             self._say_last(b"", str(error))
         except BpmuxError as error:
@@ -113,9 +125,11 @@ class Connection:
 
     def _receive(self, data: bytes) -> None:
         data = self._carrier.received(data)
-        if self._carrier.has_ended and not data:
-            self.drop("left")
-            return
+        self._take(data)
+        if self._carrier.has_ended:
+            self._say_last(b"", "left")
+
+    def _take(self, data: bytes) -> None:
         if data:
             if not self._has_begun:
                 self._has_begun = True
@@ -124,13 +138,17 @@ class Connection:
                     return
             now = self._loop.time()
             events = self._endpoint.receive(data, now)
-            self._measure(now)
             self._conversation.handle(events)
             if not self._is_greeted and self._endpoint.room(self._endpoint.top):
                 self._greet()
+        self._measure(self._loop.time())
         self._wake()
-        if self._endpoint.replies > limits.REPLIES:
+        if self._replies > limits.REPLIES:
             self._stop_reading()
+
+    @property
+    def _replies(self) -> int:
+        return self._endpoint.replies + self._carrier.replies
 
     def _measure(self, now: float) -> None:
         """What came of the last read: whether it was too much work, and whether any of it meant something."""
@@ -141,9 +159,10 @@ class Connection:
         elif self._size < limits.READ and chunks < limits.CHUNKS // 4:
             self._size *= 2
         if self._chatter_limit:
+            chatter = self._endpoint.chatter + self._carrier.chatter
             if now - self._chatter_since >= 1.0:
-                self._chatter_since, self._chatter_seen = now, self._endpoint.chatter
-            elif self._endpoint.chatter - self._chatter_seen > self._chatter_limit:
+                self._chatter_since, self._chatter_seen = now, chatter
+            elif chatter - self._chatter_seen > self._chatter_limit:
                 raise BpmuxError("limit", "chunks that move nothing")
 
     def _greet(self) -> None:
@@ -209,7 +228,7 @@ class Connection:
         if self._conversation.is_over and not self._unsent:
             self.drop("silent" if self._conversation.is_silent else "left")
             return
-        if self._endpoint.replies <= limits.REPLIES:
+        if self._replies <= limits.REPLIES:
             self._read_on()
         self._weigh()
 

@@ -40,6 +40,12 @@ ERRANDS = 8
 # Seconds for a connection to say its first chunk and give its first credit, with everything before it (TLS, HTTP).
 GREETING_SECONDS = 10.0
 
+# Connections at a time of which nobody knows yet who they are: a handshake of TLS costs a millisecond and 100 KB.
+THRESHOLDS = 128
+
+# Chunks a second that carry nothing, of a peer elsewhere: a client grants credit in portions of half a window.
+CHATTER = 1000
+
 # Seconds for the daemon to accept a session and to say who it is: it may be busy.
 JOINING_SECONDS = 30.0
 

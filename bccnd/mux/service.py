@@ -3,7 +3,8 @@
 Rules
 - Everything happens in callbacks of one event loop.
 - SIGTERM and SIGINT end it: everybody hears why, and has FAREWELL_SECONDS to read it.
-- SIGHUP reads the settings again; a fault in them changes nothing. SIGUSR1 and SIGUSR2 are ignored.
+- SIGHUP reads settings and certificates again, and drops nobody; a fault in them changes nothing. SIGUSR1 and
+  SIGUSR2 are ignored.
 - Nothing that a peer does has a line in the log at the usual level: it is counted.
 """
 
@@ -20,8 +21,9 @@ from bccnd.mux import limits
 from bccnd.mux.accounts import Accounts
 from bccnd.mux.connection import House
 from bccnd.mux.daemon import Daemon
-from bccnd.mux.entrance import Entrance, local_entrance
-from bccnd.mux.settings import UNIX, MuxSettings, applicable
+from bccnd.mux.entrance import Entrance, Far, far_entrance, local_entrance
+from bccnd.mux.settings import TLS, UNIX, MuxSettings, applicable
+from bccnd.mux.tls import Tls, certified, context_of
 from bccnd.process import local_stream, logs
 from bccnd.process.descriptors import allow_descriptors
 from bccnd.process.fatal import Faults
@@ -55,6 +57,7 @@ class Service:
         watchdog: float = 0.0,
     ) -> None:
         self._settings = settings
+        self._context = context_of(settings)
         self._loop = loop
         self._read_again = read_again
         self._supervision = Supervision(loop, watchdog)
@@ -94,10 +97,19 @@ class Service:
     def _open(self) -> None:
         mode = int(self._settings.socket_mode, 8)
         for where in self._settings.listen:
-            listening = local_stream.listen(where.removeprefix(UNIX), mode, "--listen")
-            self._entrances.append(local_entrance(self._house, listening))
+            listening = local_stream.listen(where.removeprefix(UNIX).removeprefix(TLS), mode, "--listen")
+            self._entrances.append(
+                far_entrance(self._house, listening, self._greet_by_tls)
+                if where.startswith(TLS)
+                else local_entrance(self._house, listening)
+            )
         for entrance in self._entrances:
             entrance.open()
+
+    def _greet_by_tls(self) -> Far:
+        assert self._context is not None  # noqa: S101 - the settings have tls://
+        carrier = Tls(self._context)
+        return Far(carrier, lambda: certified(carrier.names, self._settings.peers))
 
     # -- time
 
@@ -140,11 +152,12 @@ class Service:
         self._supervision.reloading()
         try:
             settings, changed, held = applicable(self._settings, self._read_again())
+            context = context_of(settings)
             self._health.open(settings.metrics)
         except BccndError as error:
             self._supervision.not_reloaded(error)
             return
-        self._settings = settings
+        self._settings, self._context = settings, context
         logs.configure(settings.log_level, settings.log_format)
         self._house.accounts.total = settings.connections
         self._house.accounts.each = settings.user_connections

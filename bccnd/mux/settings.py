@@ -3,13 +3,23 @@
 ``load`` is called again for a reload (``bccnd/process/one_table.py``).
 """
 
+import re
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from bccnd.process.one_table import OneTable
-from bccnd.process.settings import SOCKET_PATH_LIMIT, LogFormat, LogLevel, MetricsAddress, Octal
+from bccnd.process.settings import (
+    SOCKET_PATH_LIMIT,
+    GroupId,
+    LogFormat,
+    LogLevel,
+    MetricsAddress,
+    Octal,
+    UserId,
+)
 
 PREFIX = "BCCND_MUX_"
 TABLE = "mux"
@@ -18,19 +28,51 @@ DEFAULT_FILE = Path("/etc/bccnd/mux.toml")
 # A reload leaves them as they were: they say where the door stands.
 FIXED = ("socket", "listen", "socket_mode")
 
-UNIX = "unix:"
+UNIX, TLS = "unix:", "tls://"
+
+# Users of certificates, and gids of each: the daemon takes no more of these.
+USERS_LIMIT = 1024
+GROUPS_LIMIT = 1024
 
 
 def _listen(value: str) -> str:
+    if value.startswith(TLS):
+        return TLS + address(value.removeprefix(TLS))
     path = value.removeprefix(UNIX)
     if not value.startswith(UNIX) or not path.startswith("/") or not path.isprintable():
-        raise ValueError("must be unix:PATH, with a path from /")
+        raise ValueError("must be unix:PATH, with a path from /, or tls://ADDR:PORT")
     if len(path.encode()) > SOCKET_PATH_LIMIT:
         raise ValueError(f"has a path of more than {SOCKET_PATH_LIMIT} bytes")
     return value
 
 
+def address(value: str) -> str:
+    """Raises ``ValueError`` for what is no ADDR:PORT."""
+    host, _, port = value.rpartition(":")
+    try:
+        if host.startswith("["):
+            IPv6Address(host.strip("[]"))
+        else:
+            IPv4Address(host)
+        sound = re.fullmatch(r"[0-9]{1,5}", port) and int(port) < 65_536
+    except ValueError:
+        sound = False
+    if not sound:
+        raise ValueError("must have an address and a port, such as 10.0.0.1:5401 or [::1]:5401")
+    return value
+
+
 Listen = Annotated[str, AfterValidator(_listen)]
+
+
+class Certified(BaseModel):
+    """Who has a certificate with this ``name`` is this user, with these groups, the primary one first."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(min_length=1, max_length=255)
+    user: UserId
+    groups: tuple[GroupId, ...] = Field(min_length=1, max_length=GROUPS_LIMIT)
 
 
 def _number(default: int, least: int, most: int, description: str) -> Any:
@@ -46,10 +88,20 @@ class MuxSettings(BaseModel):
         default="", description="the daemon's socket: a path or @NAME; empty: where bccn finds it"
     )
     listen: tuple[Listen, ...] = Field(
-        min_length=1, max_length=16, description="where it is entered: unix:PATH; several times for several"
+        min_length=1,
+        max_length=16,
+        description="where it is entered: unix:PATH or tls://ADDR:PORT; several times for several",
     )
     socket_mode: Octal = Field(
         default="0660", description="mode of the file at each unix:PATH: who may come in, in octal"
+    )
+    certificate: Path | None = Field(default=None, description="own certificate (PEM) for TLS, with")
+    key: Path | None = Field(default=None, description="its key (PEM), and")
+    authorities: Path | None = Field(
+        default=None, description="certificates (PEM) of those who sign the certificates of peers"
+    )
+    peers: tuple[Certified, ...] = Field(
+        default=(), max_length=USERS_LIMIT, description="which user each certificate is"
     )
     connections: int = _number(1024, 1, 1 << 20, "most connections at a time")
     user_connections: int = _number(256, 1, 1 << 20, "most connections of one user at a time")
@@ -60,10 +112,14 @@ class MuxSettings(BaseModel):
     log_level: LogLevel = "info"
     log_format: LogFormat = "auto"
 
+    @property
+    def has_tls(self) -> bool:
+        return any(where.startswith(TLS) for where in self.listen)
+
 
 _METAVARS = {
     "socket": "PATH", "listen": "ADDRESS", "socket_mode": "MODE", "metrics": "ADDRESS", "log_level": "LEVEL",
-    "log_format": "FORMAT",
+    "log_format": "FORMAT", "certificate": "FILE", "key": "FILE", "authorities": "FILE",
 }  # fmt: skip
 
 DESCRIPTION = """\
@@ -80,6 +136,7 @@ these over the file. Commas separate addresses.
 
 examples:
   bccnd-mux --listen unix:/run/bccnd/mux.sock
+  bccnd-mux --listen tls://10.0.0.1:5401 --config mux.toml
 
 signals: SIGHUP reads the settings again, SIGTERM and SIGINT end it
 
@@ -87,7 +144,9 @@ exit codes: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused,
             5 address taken, 7 out of memory"""
 
 
-PROGRAM = OneTable("bccnd-mux", MuxSettings, TABLE, PREFIX, DEFAULT_FILE, DESCRIPTION, EPILOG, _METAVARS)
+PROGRAM = OneTable(
+    "bccnd-mux", MuxSettings, TABLE, PREFIX, DEFAULT_FILE, DESCRIPTION, EPILOG, _METAVARS, ["peers"]
+)
 command_line, load, effective = PROGRAM.command_line, PROGRAM.load, PROGRAM.effective
 
 

@@ -1,12 +1,20 @@
 """The door as its peers see it: a real one, before a real daemon."""
 
+import json
 import os
+import shutil
+import signal
+import socket
 from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
 
 from tests.clients.door import Door
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.mux.certificates import Certificates
 from tests.mux.mux_client import MuxClient
-from tests.packet_client import PacketClient
+from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import free_port
 
 EVERY_BYTE = bytes(range(256))
@@ -61,3 +69,86 @@ def test_a_daemon_that_restarts_ends_sessions_alone(tmp_path: Path) -> None:
         assert refused.ending().startswith(f"unavailable no daemon at {daemon.socket}: ".encode())
         daemon.start()
         assert client.bus().request("whoami").endswith(f"/{os.getpid()}")
+
+
+@pytest.mark.needs("openssl")
+def test_new_certificates_come_into_force_and_drop_nobody(
+    shared_daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    old, new = (
+        Certificates(made, "door", "reports", "stranger") for made in (tmp_path / "old", tmp_path / "new")
+    )
+    port = free_port()
+    certificate, key, authorities = (tmp_path / name for name in ("door.pem", "door.key", "ca.pem"))
+
+    def install(made: Certificates) -> None:
+        for source, target in zip(
+            (*made.files("door"), made.ca), (certificate, key, authorities), strict=True
+        ):
+            shutil.copy(source, target)
+
+    def enter(made: Certificates, name: str) -> MuxClient:
+        connected = socket.create_connection(("127.0.0.1", port))
+        return MuxClient("", made.client(name).wrap_socket(connected, server_hostname="127.0.0.1"))
+
+    install(old)
+    files = ["--certificate", str(certificate), "--key", str(key), "--authorities", str(authorities)]
+    door = Door(tmp_path, shared_daemon.socket, "--listen", f"tls://127.0.0.1:{port}", *files)
+    door.config.write_text('[[mux.peers]]\nname = "reports"\nuser = 1000\ngroups = [1000, 27]\n')
+    with door, enter(old, "reports") as before:
+        bus = before.bus()
+        assert bus.request("!/cred/whoami") == "!/cred/1000/1000/0"
+        with enter(old, "stranger") as stranger:
+            assert stranger.farewell() == b"refused the certificate of stranger is no user's here"
+        install(new)
+        door.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: door.logged("reloaded"), "a reload")
+        assert bus.request("whoami").startswith("here/reports/n")
+        with enter(new, "reports") as after:
+            assert after.bus().request("whoami").startswith("here/reports/n")
+        certificate.write_text("nothing")
+        door.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: door.logged("not reloaded, the old settings stay"), "a refusal")
+        with enter(new, "reports") as after:
+            assert after.bus().drain() == bus.drain() == []
+
+
+def test_the_end_of_the_door_is_told(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+    with Door(tmp_path, shared_daemon.socket) as door, MuxClient(door.socket) as client:
+        bus = client.bus()
+        bus.request("whoami")
+        door.process.send_signal(signal.SIGTERM)
+        assert bus.ending() == client.farewell() == b"unavailable the door stops"
+        client.endpoint.close(client.endpoint.top)
+        client.endpoint.cancel(client.endpoint.top)
+        client.flush()
+        assert door.process.wait(PATIENCE) == 0
+
+
+def test_status_who_and_version_are_answered(client: MuxClient) -> None:
+    assert json.loads(client.ask(b"status"))["host"] == "here"
+    assert "sources" in json.loads(client.ask(b"who"))
+    assert client.ask(b"version").startswith(b"bccnd-mux ")
+
+
+def test_a_stream_has_a_pattern_of_its_own(client: MuxClient, shared_daemon: DaemonProcess) -> None:
+    stream = client.subscription("own/>")
+    refused = client.subscription("a*b")
+    assert client.ending(refused).startswith(b"bad-pattern ")
+    bus = client.bus()
+    wait_until(lambda: bus.request("listeners", "own/x") == "1", "the subscription")
+    with PacketClient(shared_daemon.socket) as other:
+        other.publish("other/x", b"1")
+        other.publish("own/x", b"2")
+    assert client.message(stream) == b"MSG own/x\0" + b"2"
+
+
+def test_metrics_are_served(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+    where = f"127.0.0.1:{free_port()}"
+    door = Door(tmp_path, shared_daemon.socket, "--metrics", where)
+    with door, MuxClient(door.socket) as client:
+        client.bus().request("whoami")
+        with urlopen(f"http://{where}/metrics", timeout=PATIENCE) as answer:
+            lines = answer.read().decode().splitlines()
+    assert "bccnd_mux_open_connections 1.0" in lines
+    assert "bccnd_mux_daemon_links 1.0" in lines

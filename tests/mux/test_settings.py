@@ -32,6 +32,8 @@ def test_a_door_may_be_entered_in_several_places() -> None:
         (["--listen", "/run/mux.sock"], "--listen: must be unix:PATH"),
         (["--listen", "unix:mux.sock"], "--listen: must be unix:PATH, with a path from /"),
         (["--listen", "unix:/" + "x" * 107], "--listen: has a path of more than 107 bytes"),
+        (["--listen", "tls://door:1"], "--listen: must have an address and a port"),
+        (["--listen", "tls://127.0.0.1:65536"], "--listen: must have an address and a port"),
         (["--listen", "tcp://127.0.0.1:1"], "--listen: must be unix:PATH"),
         (["--socket-mode", "rw"], "--socket-mode: must be a string of three or four octal digits"),
         (["--connections", "0"], "--connections: must be at least 1 (got 0)"),

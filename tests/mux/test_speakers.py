@@ -220,7 +220,7 @@ def test_a_stream_carries_the_messages_of_its_pattern() -> None:
     assert link.is_closed
 
 
-def test_a_stream_of_a_directed_pattern_carries_directed_messages() -> None:
+def test_a_directed_pattern_has_directed_messages() -> None:
     talk = Talk()
     talk.stream(b"SUB !>")
     talk.settle()

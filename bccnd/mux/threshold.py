@@ -1,0 +1,86 @@
+"""Connections whose carrier is not ready: nobody knows yet who they are.
+
+Rules
+- Each has GREETING_SECONDS, and there are THRESHOLDS of them at a time. For one more the oldest is closed.
+- Nothing but the carrier reads what comes; it keeps no more than a handshake has.
+- Who is through is handed on with its carrier, which may hold some bytes already.
+"""
+
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+from bccnd.mux import limits
+from bccnd.mux.carrier import Carrier, CarrierError
+from bccnd.mux.connection import House
+
+# What is read at a time, and at all before a carrier is ready: a certificate chain is a few kilobytes.
+READ = 16 * 1024
+READ_IN_ALL = 256 * 1024
+
+
+class Threshold:
+    """``welcome(socket, bytes)`` is called once the carrier is ready, with what has come for the endpoint by then.
+
+    ``others``: all of them, the oldest first.
+    """
+
+    def __init__(
+        self,
+        house: House,
+        accepted: socket.socket,
+        carrier: Carrier,
+        welcome: Callable[[socket.socket, bytes], None],
+        others: "dict[Threshold, None]",
+    ) -> None:
+        self._house = house
+        self._socket = accepted
+        self._carrier = carrier
+        self._welcome = welcome
+        self._others = others
+        self._read = 0
+        self._end = house.loop.call_later(limits.GREETING_SECONDS, self.drop, "no greeting")
+        if len(others) >= limits.THRESHOLDS:
+            next(iter(others)).drop("no greeting")
+        others[self] = None
+        house.loop.add_reader(accepted, self._on_readable)
+
+    def _on_readable(self) -> None:
+        try:
+            data = self._socket.recv(READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._read += len(data)
+        if not data or self._read > READ_IN_ALL:
+            self.drop("left")
+            return
+        why = ""
+        try:
+            early = self._carrier.received(data)
+        except CarrierError as error:
+            why = str(error)
+        if not self._say(self._carrier.outgoing()):
+            why = "left"
+        if why:
+            self.drop(why)
+        elif self._carrier.is_ready:
+            self._leave()
+            self._welcome(self._socket, early)
+
+    def _say(self, data: bytes) -> bool:
+        """A handshake fits an empty socket: who lets it fill up does not mean it."""
+        with suppress(OSError):
+            return not data or self._socket.send(data) == len(data)
+        return False
+
+    def _leave(self) -> None:
+        self._end.cancel()
+        self._others.pop(self, None)
+        self._house.loop.remove_reader(self._socket)
+
+    def drop(self, why: str) -> None:
+        self._house.dropped[why] += 1
+        self._leave()
+        self._socket.close()

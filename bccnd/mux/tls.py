@@ -1,0 +1,114 @@
+"""TLS between a socket and the bytes of bpmux, without I/O: each side proves who it is by a certificate.
+
+Rules
+- A peer has a certificate that the authorities in the settings signed, or gets no further than the handshake.
+- A context is made of files once. A reload makes another for those who come in from then on, and drops nobody.
+"""
+
+import ssl
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bccnd.errors import ConfigError
+from bccnd.mux.carrier import CarrierError
+from bccnd.mux.peer import Peer
+from bccnd.mux.settings import Certified, MuxSettings
+
+PIECE = 64 * 1024
+
+
+def make_context(certificate: Path, key: Path, authorities: Path) -> ssl.SSLContext:
+    """Of PEM files. Raises ``ConfigError``."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"certificate {certificate}, key {key}: {_reason(error)}") from None
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_verify_locations(authorities)
+    except OSError as error:
+        raise ConfigError(f"authorities {authorities}: {_reason(error)}") from None
+    return context
+
+
+def context_of(settings: MuxSettings) -> ssl.SSLContext | None:
+    """None where nobody speaks TLS. Raises ``ConfigError``."""
+    if not settings.has_tls:
+        return None
+    if settings.certificate is None or settings.key is None or settings.authorities is None:
+        raise ConfigError("listen: tls:// needs certificate, key and authorities")
+    return make_context(settings.certificate, settings.key, settings.authorities)
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted, and nobody is there to say its password")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"not what it should be ({error.reason or error})"
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+class Tls:
+    """The server's side of one connection."""
+
+    chatter = 0
+    has_ended = False
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self.is_ready = False
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._in, self._out, server_side=True)
+
+    @property
+    def names(self) -> list[str]:
+        """What the certificate of the peer calls it: its DNS names, then its common name."""
+        return [*_names(self._object.getpeercert() or {})]
+
+    @property
+    def replies(self) -> int:
+        return self._out.pending
+
+    def received(self, data: bytes) -> bytes:
+        self._in.write(data)
+        pieces: list[bytes] = []
+        try:
+            if not self.is_ready:
+                self._object.do_handshake()
+                self.is_ready = True
+            while piece := self._object.read(PIECE):
+                pieces.append(piece)
+            self.has_ended = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            raise CarrierError("tls") from error
+        return b"".join(pieces)
+
+    def outgoing(self, data: bytes = b"") -> bytes:
+        if data:
+            self._object.write(data)
+        return self._out.read()
+
+
+def _names(certificate: object) -> Iterator[str]:
+    assert isinstance(certificate, dict)  # noqa: S101 - as the library has it
+    for kind, value in certificate.get("subjectAltName", ()):
+        if kind == "DNS":
+            yield value
+    for parts in certificate.get("subject", ()):
+        for kind, value in parts:
+            if kind == "commonName":
+                yield value
+
+
+def certified(names: Sequence[str], users: Sequence[Certified]) -> Peer | bytes:
+    """Who has a certificate with these names; or why that is nobody."""
+    for user in users:
+        if user.name in names:
+            return Peer(user.user, user.groups, 0, user.name.encode())
+    return f"refused the certificate of {names[0] if names else 'nobody'} is no user's here".encode()

@@ -1,0 +1,58 @@
+"""Certificates of an authority that a test makes."""
+
+import ssl
+import subprocess
+from pathlib import Path
+
+
+class Certificates:
+    """``ca``: of the authority. Each name has ``<name>.pem`` and ``<name>.key``."""
+
+    def __init__(self, folder: Path, *names: str) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        self.ca = folder / "ca.pem"
+        key = "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"
+        self._openssl(
+            "req",
+            "-x509",
+            *key,
+            "-keyout",
+            "ca.key",
+            "-out",
+            "ca.pem",
+            "-subj",
+            "/CN=authority",
+            "-days",
+            "2",
+        )
+        for name in names:
+            (folder / f"{name}.ext").write_text(f"subjectAltName=DNS:{name},IP:127.0.0.1\n")
+            self._openssl(
+                "req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name} of CN"
+            )
+            signed = "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2"
+            self._openssl(
+                "x509",
+                "-req",
+                "-in",
+                f"{name}.csr",
+                "-out",
+                f"{name}.pem",
+                *signed,
+                "-extfile",
+                f"{name}.ext",
+            )
+
+    def _openssl(self, *words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True)
+
+    def files(self, name: str) -> tuple[Path, Path]:
+        return self.folder / f"{name}.pem", self.folder / f"{name}.key"
+
+    def client(self, name: str = "") -> ssl.SSLContext:
+        """What a client with this certificate, or none, connects with."""
+        context = ssl.create_default_context(cafile=self.ca)
+        if name:
+            context.load_cert_chain(*self.files(name))
+        return context

@@ -1,0 +1,137 @@
+"""TLS without a socket: a client and the carrier, joined in memory."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from bccnd.errors import ConfigError
+from bccnd.mux.carrier import CarrierError
+from bccnd.mux.peer import Peer
+from bccnd.mux.settings import Certified, MuxSettings
+from bccnd.mux.tls import Tls, certified, context_of, make_context
+from tests.mux.certificates import Certificates
+
+pytestmark = pytest.mark.needs("openssl")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"), "door", "reports")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Of an authority that the door does not know."""
+    return Certificates(tmp_path_factory.mktemp("other"), "reports")
+
+
+class Client:
+    """The other side."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._in, self._out, server_hostname="127.0.0.1")
+
+    def shake(self, carrier: Tls) -> bytes:
+        """Until both are done. What the carrier had for the endpoint."""
+        early = b""
+        while True:
+            try:
+                self._object.do_handshake()
+                return early + carrier.received(self._out.read())
+            except ssl.SSLWantReadError:
+                early += carrier.received(self._out.read())
+                self._in.write(carrier.outgoing())
+
+    def says(self, data: bytes) -> bytes:
+        self._object.write(data)
+        return self._out.read()
+
+    def hears(self, data: bytes) -> bytes:
+        self._in.write(data)
+        return self._object.read(1 << 16)
+
+    def leaves(self) -> bytes:
+        with pytest.raises(ssl.SSLWantReadError):
+            self._object.unwrap()
+        return self._out.read()
+
+
+def server(made: Certificates) -> Tls:
+    return Tls(make_context(*made.files("door"), made.ca))
+
+
+def test_bytes_go_both_ways_once_both_have_proved_who_they_are(made: Certificates) -> None:
+    carrier, client = server(made), Client(made.client("reports"))
+    assert not carrier.is_ready
+    assert client.shake(carrier) == b""
+    assert carrier.is_ready
+    assert carrier.names == ["reports", "reports of CN"]
+    carrier_says = carrier.outgoing(b"x" * 50_000)
+    heard = client.hears(carrier_says)
+    while len(heard) < 50_000:
+        heard += client.hears(b"")
+    assert heard == b"x" * 50_000
+    sealed = client.says(b"y" * 50_000)
+    assert (
+        b"".join(carrier.received(sealed[at : at + 999]) for at in range(0, len(sealed), 999))
+        == b"y" * 50_000
+    )
+    assert not carrier.has_ended
+    assert carrier.received(client.says(b"last") + client.leaves()) == b"last"
+    assert carrier.has_ended
+
+
+def test_nobody_gets_in_without_a_certificate_that_counts(made: Certificates, other: Certificates) -> None:
+    stranger = made.client()
+    stranger.load_cert_chain(*other.files("reports"))
+    for context in (made.client(), stranger):
+        carrier = server(made)
+        with pytest.raises(CarrierError):
+            Client(context).shake(carrier)
+        assert not carrier.is_ready
+        assert carrier.outgoing(), "an alert says why"
+
+
+def test_what_is_no_tls_is_a_fault(made: Certificates) -> None:
+    with pytest.raises(CarrierError):
+        server(made).received(b"GET / HTTP/1.1\r\n\r\n")
+    carrier, client = server(made), Client(made.client("reports"))
+    client.shake(carrier)
+    with pytest.raises(CarrierError):
+        carrier.received(b"\x17\x03\x03\x00\x05xxxxx")
+
+
+def test_a_certificate_is_the_user_that_the_settings_say() -> None:
+    users = [Certified(name="a", user=1, groups=(2, 3)), Certified(name="b", user=4, groups=(5,))]
+    assert certified(["x", "b"], users) == Peer(4, (5,), 0, b"b")
+    assert certified(["b", "a"], users) == Peer(1, (2, 3), 0, b"a")
+    assert certified(["x", "y"], users) == b"refused the certificate of x is no user's here"
+    assert certified([], []) == b"refused the certificate of nobody is no user's here"
+
+
+def test_files_that_are_none_are_named(made: Certificates, tmp_path: Path) -> None:
+    certificate, key = made.files("door")
+    none, broken = tmp_path / "none.pem", tmp_path / "broken.pem"
+    broken.write_text("nothing")
+    for files, said in (
+        ((none, key, made.ca), f"certificate {none}, key {key}: No such file"),
+        ((broken, key, made.ca), f"certificate {broken}, key {key}: not what it should be"),
+        ((certificate, made.files("reports")[1], made.ca), f"certificate {certificate}, key "),
+        ((certificate, key, none), f"authorities {none}: No such file"),
+        ((certificate, key, broken), f"authorities {broken}: not what it should be"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            make_context(*files)
+        assert str(caught.value).startswith(said)
+        assert "\n" not in str(caught.value)
+
+
+def test_who_listens_with_tls_needs_all_three_files(made: Certificates) -> None:
+    certificate, key = made.files("door")
+    listen = ("tls://127.0.0.1:0",)
+    assert context_of(MuxSettings(listen=("unix:/x",))) is None
+    with pytest.raises(ConfigError, match="needs certificate, key and authorities"):
+        context_of(MuxSettings(listen=listen, certificate=certificate, key=key))
+    assert context_of(MuxSettings(listen=listen, certificate=certificate, key=key, authorities=made.ca))

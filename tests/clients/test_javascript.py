@@ -11,10 +11,13 @@ from textwrap import dedent
 import pytest
 
 from tests.clients import workers
+from tests.clients.door import Door
 from tests.clients.drivers import CLIENTS, Doorway
 from tests.daemon_process import DaemonProcess
+from tests.mux.certificates import Certificates
 from tests.needs import require
 from tests.packet_client import PATIENCE, PacketClient
+from tests.plain_bccn import free_port
 
 FOLDER = CLIENTS / "javascript"
 README = (FOLDER / "README.md").read_text()
@@ -126,3 +129,39 @@ def test_the_examples_of_the_readme_work(daemon: DaemonProcess, doorway: Doorway
     (installed / "examples.mjs").write_text(program)
     said = run("node", "examples.mjs", folder=installed, BCCN_CONNECT=doorway.to(str(daemon.socket)))
     assert said == "".join(dedent(printed) for _, printed in PARTS)
+
+
+@pytest.mark.needs("openssl")
+def test_by_tls_it_is_the_user_of_its_certificate(
+    shared_daemon: DaemonProcess, tmp_path: Path, installed: Path
+) -> None:
+    made, port = Certificates(tmp_path / "made", "door", "reports", "stranger"), free_port()
+    certificate, key = made.files("door")
+    files = ["--certificate", str(certificate), "--key", str(key), "--authorities", str(made.ca)]
+    door = Door(tmp_path, shared_daemon.socket, "--listen", f"tls://127.0.0.1:{port}", *files)
+    door.config.write_text('[[mux.peers]]\nname = "reports"\nuser = 1000\ngroups = [1000]\n')
+    (installed / "come.mjs").write_text(
+        'import { connect } from "bccn";\n'
+        "const [ca, cert, key] = process.argv.slice(2);\n"
+        "try {\n"
+        '  const bus = await connect({ ca, cert, key, serverName: "door" });\n'
+        "  console.log(bus.name);\n"
+        "  await bus.close();\n"
+        "} catch (error) {\n"
+        "  console.log(error.code, error.message);\n"
+        "}\n"
+    )
+    with door:
+        names = [
+            run(
+                "node",
+                "come.mjs",
+                made.ca,
+                *made.files(name),
+                folder=installed,
+                BCCN_CONNECT=f"tls://127.0.0.1:{port}",
+            )
+            for name in ("reports", "stranger")
+        ]
+    assert re.fullmatch(r"here/reports/n\d+\n", names[0])
+    assert names[1] == "refused the certificate of stranger is no user's here (refused)\n"

@@ -28,6 +28,8 @@ const costOf = (message) => Math.max(message.payload.length, message.datagram?.l
 export class Stream extends Pending {
   /** @type {Fifo<Message>} */
   messages = new Fifo();
+  /** Bytes that wait. */
+  size = 0;
   /** Ever. */
   came = 0;
   /** Messages that the daemon dropped since the last one. */
@@ -77,7 +79,7 @@ export class Inbox {
     stream.messages.push(stream.lost ? message.with({ lost: stream.lost }) : message);
     stream.lost = 0;
     stream.came++;
-    this.waiting += costOf(message);
+    this.#charge(stream, costOf(message));
     stream.wake();
   }
 
@@ -85,10 +87,19 @@ export class Inbox {
   take(stream) {
     const message = stream.messages.shift();
     if (message) {
-      this.waiting -= costOf(message);
+      this.#charge(stream, -costOf(message));
       this.#changed();
     }
     return message;
+  }
+
+  /**
+   * @param {Stream} stream
+   * @param {number} bytes
+   */
+  #charge(stream, bytes) {
+    stream.size += bytes;
+    this.waiting += bytes;
   }
 
   /**
@@ -108,7 +119,7 @@ export class Inbox {
         lost = 0;
       } else {
         lost += message.lost;
-        this.waiting -= costOf(message);
+        this.#charge(stream, -costOf(message));
       }
     }
     stream.lost += lost;
@@ -143,7 +154,7 @@ export class Inbox {
     if (!this.isWanted(message.channel)) return;
     const route = this.#routes.get(message.channel) ?? this.#route(message.channel);
     for (const stream of route) this.put(stream, message);
-    if (!this.isClaimed && this.stream.messages.length && this.waiting > UNCLAIMED_LIMIT) this.#dropUnclaimed();
+    if (!this.isClaimed && this.stream.size > UNCLAIMED_LIMIT) this.#dropUnclaimed();
   }
 
   /**

@@ -263,6 +263,22 @@ test("listeners of a subscription come and go", async () => {
   await bus.close();
 });
 
+test("what nobody ever receives stops no callback", async () => {
+  const door = new FakeDoor();
+  /** @type {string[]} */
+  const told = [];
+  const bus = await door.connect({ onNotice: ({ kind }) => void told.push(kind) });
+  let called = 0;
+  await bus.subscribe("a", () => called++);
+  await bus.listen(() => {});
+  for (let i = 0; i < 400; i++) door.say(`MSG b\0${LONG}`); // it matches nothing that is held
+  await settled();
+  door.say("MSG a\0x");
+  while (!called) await settled();
+  assert.ok(told.every((kind) => kind === "unclaimed") && told.length);
+  await bus.close();
+});
+
 test("listeners of notices get their kind", async () => {
   const door = new FakeDoor();
   const bus = await door.connect();

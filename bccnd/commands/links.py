@@ -6,7 +6,7 @@ from typing import Any
 
 import bccn
 from bccnd.commands.arguments import count, seconds
-from bccnd.commands.outcome import DONE, NOBODY_LISTENS, Reporter, complain
+from bccnd.commands.outcome import DONE, NOBODY_LISTENS, TIMED_OUT, Reporter, complain
 from bccnd.commands.terminal import counted, duration, table
 from bccnd.process.standard_streams import printable, say
 from bccnd.uplink.account import LOSSES
@@ -49,7 +49,7 @@ examples:
   bccn links --wait 30 --count 2
   bccn links --json | jq '.uplinks[] | select(.state != "up") | .reason'
 
-Exits with 6 if no uplink answers.
+Exits with 6 if no uplink answers, and with 3 if fewer than --count do in time.
 """
 
 
@@ -89,6 +89,10 @@ def run(arguments: argparse.Namespace) -> int:
             "(systemctl start bccnd-uplink), or look into its log there (journalctl -u bccnd-uplink)"
         )
         return NOBODY_LISTENS
+    answered = len(gathered(parts, only_whole=True))
+    if answered < (arguments.count or 0):
+        complain(f"{answered} of {counted(arguments.count, 'uplink')} answered within {arguments.wait:g} s")
+        return TIMED_OUT
     return DONE
 
 
@@ -187,8 +191,10 @@ def _cells(uplink: dict[str, Any]) -> list[object]:
     if uplink.get("seconds") is not None:
         state += f" {duration(float(uplink['seconds']))}"
     trip = f"{1000 * took:.1f} ms" if isinstance(took, int | float) else "-"
-    counted = [uplink.get(name) or 0 for name in ("behind", "waiting", "repaired", "lost")]
-    return [uplink["uplink"], uplink.get("segment", "-"), state, trip, *counted, uplink.get("carrier", "-")]
+    counted = [uplink.get(name) or 0 for name in ("behind", "waiting", "repaired")]
+    losses = uplink.get("losses") or {"link": uplink.get("lost") or 0}  # what the lines below name
+    segment, carrier = uplink.get("segment", "-"), uplink.get("carrier", "-")
+    return [uplink["uplink"], segment, state, trip, *counted, sum(losses.values()), carrier]
 
 
 def _link(link: dict[str, Any]) -> str:

@@ -30,11 +30,13 @@ class Source:
     ``gone`` and ``given_up``: numbers that were missing and came when asked for, that nobody keeps, that came late.
     ``relay``: the host and the address of the daemon that relays it, if one does; ``left_out``: numbers that it left
     out, which are no losses; ``relay_said``: when this daemon last said that it relays the source; ``before``: where
-    it does, the numbers of its life before, which ended at ``ended``.
+    it does, the numbers of its life before, which ended at ``ended``; ``brought``: the highest number that a bridge
+    of this host brought, -1 for none.
     """
 
     __slots__ = (
         "before",
+        "brought",
         "duplicates",
         "ended",
         "first",
@@ -68,6 +70,7 @@ class Source:
         self.repaired = self.gone = self.given_up = self.left_out = 0
         self.relay: tuple[str, str] | None = None
         self.relay_said = -inf
+        self.brought = -1
         self.kept: float | None = None
         self.gap: Gap | None = None
         self.first = self.last = seq

@@ -232,6 +232,8 @@ class Bridge:
                 strayed = source is not None and source.strays and seq + done not in source.strays
                 if last is None or strayed or (source and source.last < last):  # its numbers have begun anew
                     self._sent.begin_anew(src, seq + done)
+                    if source and source.brought >= seq + done:
+                        source.brought = -1
                 self._note_relayed(src, seq + done, source, last, moment)
                 part = (starts, ends) if same == len(starts) else (starts[done:after], ends[done:after])
                 self._pass_on(session, src, seq + done, chan, route, part, alone, verdict, moment)
@@ -286,6 +288,7 @@ class Bridge:
         source = self._sources.get(src)
         if not self._sent.on or source is None or source.relay is None:
             return
+        source.brought = max(source.brought, seq)
         codec = self._rules.codec
         sealed = [alone] if alone else codec.datagrams(src, seq, self._memory, *packets)
         self._keep(session, src, seq, sealed, moment)
@@ -311,13 +314,14 @@ class Bridge:
         if source.relay_said == -inf:
             source.relay_said = moment.monotonic + SAY_AGAIN_SECONDS - SAY_SECONDS
             self._new.append(src)
-        if seq - last == 1 or source.gap is not None:
+        before = source.brought
+        source.brought = max(before, seq)
+        if seq - last == 1 or source.gap is not None or before == -1 or not self._sent.on:
             return
-        record = self._sent.get(src)
-        if record is not None and 0 <= record.last < seq:
-            numbers = range(max(record.last, last) + 1, seq)
-            said = self._left_out.setdefault(src, [])
-            if numbers.start < seq < numbers.start + JUMP and (not said or said[-1].stop <= numbers.start):
+        numbers = range(max(before, last) + 1, seq)
+        if numbers.start < seq < numbers.start + JUMP:
+            said = self._left_out.setdefault(src, [numbers])
+            if said[-1].stop <= numbers.start:
                 said.append(numbers)
 
     def _say_relayed(self, names: Iterable[bytes], moment: Moment) -> None:
@@ -339,6 +343,9 @@ class Bridge:
                 self._repair.say(payload, moment)
         if self._left_out:
             left_out, self._left_out = self._left_out, {}
+            for src, numbers in left_out.items():
+                if record := self._sent.get(src):  # it may be asked for them again
+                    record.passed = min(record.passed, numbers[0].start)
             for payload in number_payloads(b"gone", left_out.items()):
                 self._repair.say(payload, moment)
 

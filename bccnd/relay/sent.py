@@ -40,14 +40,15 @@ _first_of = itemgetter(0)
 
 class Record(Speaker):
     """One source: ``count`` datagrams in batches, which take ``size`` bytes, for which ``user`` pays; beside those in
-    the batches from ``counted`` on, with ``uncounted`` bytes.
+    the batches from ``counted`` on, with ``uncounted`` bytes. From ``passed`` on its numbers were sent or left out.
     """
 
-    __slots__ = ("batches", "count", "counted", "size", "uncounted", "user")
+    __slots__ = ("batches", "count", "counted", "passed", "size", "uncounted", "user")
 
     def __init__(self, name: bytes, user: int, first: int, now: float) -> None:
         super().__init__(name, first, now)
         self.user = user
+        self.passed = first
         self.count = 0
         self.size = SOURCE_BYTES
         self.uncounted = 0
@@ -65,7 +66,7 @@ class Record(Speaker):
 
     def within(self, ranges: tuple[range, ...]) -> tuple[range, ...]:
         """The part of the numbers that this host has passed, sent or not."""
-        cut = (range(max(part.start, self.first), min(part.stop, self.last + 1)) for part in ranges)
+        cut = (range(max(part.start, self.passed), min(part.stop, self.last + 1)) for part in ranges)
         return tuple(part for part in cut if part)
 
     @property
@@ -183,7 +184,7 @@ class Sent:
                 datagrams = [data[start - base : end - base] for start, end in zip(starts, ends, strict=True)]
                 self.keep(name, user, seq, datagrams, spoke)
             if record := self._records.get(name):
-                record.first, record.since = first, since
+                record.first, record.passed, record.since = first, first, since
 
     def _begin(self, name: bytes, user: int, seq: int, now: float) -> Record:
         """A source that is new, or whose numbers have gone back."""

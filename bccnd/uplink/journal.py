@@ -33,7 +33,7 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 from bccnd.errors import BccndError, ConfigError
-from bccnd.uplink.journal_file import APPLICATION, check_is_ours, locked, opened, sync
+from bccnd.uplink.journal_file import APPLICATION, check_is_ours, locked, opened, remedy, sync
 from bccnd.wire.link import INSTANCE_DIGITS
 
 FORMAT = 1
@@ -147,7 +147,7 @@ class Journal:
             self._connect()
         except sqlite3.OperationalError as error:
             self.close()
-            raise ConfigError(f"{self._path}: {error}") from None
+            raise ConfigError(f"{self._path}: {error}{remedy(self._path, error)}") from None
         except BccndError:
             self.close()
             raise
@@ -441,7 +441,7 @@ class Journal:
     def _failed(self, error: sqlite3.Error) -> None:
         self._retry_at = self._now() + RETRY_SECONDS
         if isinstance(error, sqlite3.OperationalError) or self._path is None:
-            self.fault = f"{self._path or 'memory'}: {error}"
+            self.fault = f"{self._path or 'memory'}: {error}{remedy(self._path, error)}"
             self._wait_for_sync()
             self._sync_soon(CHECKPOINT_BYTES)  # what the log takes may be room enough
         else:

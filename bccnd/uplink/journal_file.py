@@ -9,8 +9,8 @@ Rules
 import fcntl
 import os
 import sqlite3
-from contextlib import closing
-from errno import EACCES, ELOOP, ENOENT, ENOSPC, EROFS
+from contextlib import closing, suppress
+from errno import EACCES, EDQUOT, ELOOP, ENOENT, ENOSPC, EROFS
 from pathlib import Path
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
@@ -20,17 +20,42 @@ APPLICATION = int.from_bytes(b"BCCN", "big")
 _APPLICATION_AT = 68
 _MAGIC = b"SQLite format 3\0"
 
-# What to do about a file that cannot be opened, as the end of a line that says so.
+# What to do about a file that cannot be opened or written, as the end of a line that says so.
+_OWN, _WRITABLE, _ROOM = (
+    "; the uplink's user must own it and its folder",
+    "; the journal needs a disk that can be written",
+    "; make room on its disk",
+)
 _REMEDIES = {
-    EACCES: "; the uplink's user must own it and its folder",
+    EACCES: _OWN,
     ENOENT: "; make its folder first",
-    EROFS: "; the journal needs a disk that can be written",
-    ENOSPC: "; make room on its disk",
+    EROFS: _WRITABLE,
+    ENOSPC: _ROOM,
+    EDQUOT: _ROOM,
     ELOOP: "; it must not be a symbolic link",
 }
+_SQLITE_REMEDIES = {
+    sqlite3.SQLITE_FULL: _ROOM,
+    sqlite3.SQLITE_IOERR: "; the journal needs a local disk that works: the kernel's log may say more",
+    sqlite3.SQLITE_READONLY: _WRITABLE,
+    sqlite3.SQLITE_CANTOPEN: _OWN,
+    sqlite3.SQLITE_BUSY: "; end the program that reads it",
+}
+# Bytes below which a disk is full for SQLite, which then calls its own index in memory an I/O error.
+_LEAST_ROOM = 1 << 20
 
 # Seconds that a look-up of the uplink may be waited for.
 BUSY_SECONDS = 5.0
+
+
+def remedy(path: Path | None, error: sqlite3.Error) -> str:
+    """What to do about what SQLite says of a journal; empty where nobody knows."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the kind of an extended one
+    if code == sqlite3.SQLITE_IOERR and path is not None:
+        with suppress(OSError):
+            disk = os.statvfs(path.parent)
+            code = sqlite3.SQLITE_FULL if disk.f_bavail * disk.f_frsize < _LEAST_ROOM else code
+    return _SQLITE_REMEDIES.get(code, "")
 
 
 def opened(path: Path) -> int:

@@ -81,6 +81,20 @@ def test_without_an_uplink_it_says_what_to_do(daemon: DaemonProcess) -> None:
     assert (done.returncode, json.loads(done.stdout)) == (6, {"uplinks": []})
 
 
+@pytest.mark.parametrize(("wanted", "code"), [(None, 0), (1, 0), (2, 3)])
+def test_fewer_uplinks_than_wanted_are_a_timeout(
+    wanted: int | None, code: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A second one answers with a part alone. What came is shown all the same."""
+    other = {**NORTH, "uplink": "relay02/bccnd-uplink/8", "links_said": 1}
+    monkeypatch.setattr("bccnd.commands.links.bccn.Client", Replies)
+    monkeypatch.setattr(Replies, "payloads", tuple(json.dumps(each).encode() for each in (NORTH, other)))
+    assert run(argparse.Namespace(socket=None, wait=1.0, count=wanted, json=True)) == code
+    shown, said = capfd.readouterr()
+    assert len(json.loads(shown)["uplinks"]) == (1 if wanted == 1 else 2)
+    assert said == ("bccn: 1 of 2 uplinks answered within 1 s\n" if code else "")
+
+
 def test_parts_of_several_uplinks_are_put_together() -> None:
     west = {**SOUTH, "segment": "west"}
     other = {**NORTH, "uplink": "relay02/bccnd-uplink/8"}
@@ -156,7 +170,7 @@ def test_whatever_is_replied_is_shown_or_left_out(
     monkeypatch.setattr(Replies, "payloads", tuple(reply.encode() for reply in replies))
     monkeypatch.setattr(bccn, "Client", Replies)
     for json_wanted in (False, True):
-        assert run(argparse.Namespace(socket=None, wait=1.0, count=99, json=json_wanted)) == 0
+        assert run(argparse.Namespace(socket=None, wait=1.0, count=99, json=json_wanted)) == 3
     title, _, printed = capsys.readouterr().out.partition("\n")
     shown, brace, encoded = printed.partition("\n{\n")
     assert title.split()[0] == "UPLINK"
@@ -189,7 +203,8 @@ def test_what_became_of_messages_stands_below_too(
     monkeypatch.setattr(Replies, "payloads", replies)
     monkeypatch.setattr(bccn, "Client", Replies)
     assert run(argparse.Namespace(socket=None, wait=1.0, count=1, json=False)) == 0
-    carried, *rest = capsys.readouterr().out.splitlines()[2:]
+    title, row, carried, *rest = capsys.readouterr().out.splitlines()
+    assert row.split()[-2] == "12", title
     assert carried.split("; ") == [
         "  carried 1 message out and 7 in",
         "5 came that import does not name",

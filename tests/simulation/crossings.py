@@ -4,14 +4,17 @@ The rules, by the name that a ``Broken`` has. Those of each segment (``invariant
 message twice or out of order, wherever it is from.
 
     number   a backbone gives no number twice, an uplink no link number to two datagrams
-    loop     an uplink carries a message once, and none back to where it had it from
+    loop     an uplink carries a message once, and none back to where it had it from; but for one that it had to let
+             go before it came, as too much waited behind it
     kept     what an uplink was given to export is on its backbone in the end, unless it died with it
     told     what is on a backbone is handed to the daemon of each other segment, or counted as lost
     both     what was handed over is not counted as lost as well
     bridge   a daemon refuses nothing that an uplink brings, but what it has had
     memory   what is held and what waits for the segment is within its bounds
     rest     in the end nothing is held, waits, or is missing
-    hole     what was not carried is no loss in the segment, and asked for there by nobody
+    hole     what was not carried is no loss in the segment, and asked for there by nobody; but for what stands before
+             the first number that a second bridge brings of a source: the other may have brought it, so it is asked
+             for, and lost when nobody answers (``bccnd/wire/REPAIR.md``, "Relayed sources")
 
 Nothing here asks an uplink what it did, but for what it counts as lost and what it still keeps.
 """
@@ -22,7 +25,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from bccnd.relay.pattern import matches
-from bccnd.uplink.core import EARLY_SECONDS, ECHO_SECONDS
+from bccnd.uplink.core import EARLY_SECONDS, ECHO_BYTES, ECHO_SECONDS
 from bccnd.wire.link import Numbered, Seal, inner, messages, segment_of
 from bccnd.wire.repair import Resend, parse
 from tests.simulation.invariants import Broken, Ledger
@@ -65,8 +68,9 @@ def _loses_nothing(scenario: Scenario) -> bool:
 @dataclass
 class Life:
     """One life of an uplink. ``given``: what it was to export, and when; ``handed``: what it handed to the daemon,
-    and when; ``pushed``: the link datagram that has a message of one life of the daemon; ``away``: hosts of which the
-    carrier had brought something; ``begun``: when it heard of each link first.
+    and when; ``kept_back``: when messages came that wait whether they come by the carrier, and with how many bytes;
+    ``pushed``: the link datagram that has a message of one life of the daemon; ``away``: hosts of which the carrier
+    had brought something; ``begun``: when it heard of each link first.
     """
 
     ended: float = 0.0
@@ -74,15 +78,20 @@ class Life:
     given: dict[Said, float] = field(default_factory=dict)
     from_away: set[Said] = field(default_factory=set)
     handed: dict[Said, float] = field(default_factory=dict)
+    kept_back: list[tuple[float, int]] = field(default_factory=list)
     pushed: dict[tuple[int, int, int], int] = field(default_factory=dict)
     away: set[int] = field(default_factory=set)
     begun: dict[bytes, float] = field(default_factory=dict)
 
-    def had(self, said: Said) -> bool:
-        """Whether it knew by its carrier of this message of the segment, or was to wait whether it comes."""
+    def had(self, said: Said, room: int) -> bool:
+        """Whether it knew by its carrier of this message of the segment, or was to wait whether it comes. It has
+        ``room`` for so many bytes that wait.
+        """
         if said not in self.handed or said not in self.given:
             return said in self.handed
-        return said in self.from_away and self.handed[said] - self.given[said] < ECHO_SECONDS
+        given, handed = self.given[said], self.handed[said]
+        waited = sum(size for at, size in self.kept_back if given <= at <= handed)
+        return said in self.from_away and handed - given < ECHO_SECONDS and waited <= room
 
 
 @dataclass
@@ -116,6 +125,10 @@ class Crossings:
         self._links: dict[bytes, Carried] = {}
         # By the number of a backbone.
         self._numbered: defaultdict[int, set[Said]] = defaultdict(set)
+        # Hosts and publishers: what the bridge of the one brought first of the other. And the highest of these in a
+        # segment: on holes behind it every bridge can speak.
+        self._first: dict[tuple[int, int], int] = {}
+        self._spoken_of: defaultdict[tuple[int, int], int] = defaultdict(int)
         self._is_calm = bool(world.scenario.uplinks) and _loses_nothing(world.scenario)
 
     @property
@@ -169,6 +182,7 @@ class Crossings:
                 life.given.setdefault(said, self._world.now)
             if self._ledger.publishers[said[0]].host.number in life.away:
                 life.from_away.add(said)
+                life.kept_back.append((self._world.now, ECHO_BYTES + len(datagram)))
 
     def pushed(self, uplink: "UplinkProgram", number: int, datagram: bytes) -> None:
         src, _, _, inside = self._inside(datagram)
@@ -180,7 +194,7 @@ class Crossings:
             # A daemon that has died knows nothing of what it has had.
             if life.pushed.setdefault((*each, uplink.host.lives), number) != number:
                 raise Broken("loop", f"{uplink.name} carries {self._about(each)} a second time")
-            if life.had(each):
+            if life.had(each, uplink.core.options.hold_bytes):
                 raise Broken("loop", f"{uplink.name} carries {self._about(each)} back")
         self._tell(f"{uplink.name} carries {self._about(*inside)} as link number {number}")
 
@@ -208,6 +222,7 @@ class Crossings:
             if message and (said := self._said(message[1], message[2])):
                 life = self._lives[uplink.number]
                 life.handed.setdefault(said, self._world.now)
+                self._note_first(uplink, *said)
                 life.away.add(self._ledger.publishers[said[0]].host.number)
                 self._pasts[uplink.number].handed.add(said)
                 self._tell(f"{uplink.name} hands {self._about(said)} to {uplink.host.name}")
@@ -216,11 +231,21 @@ class Crossings:
         """A daemon asks its segment for what it misses."""
         if not self._is_calm or not isinstance(found := parse(payload), Resend):
             return
-        there = self._ledger.spread[sender.segment]
         for src, ranges in found.numbers:
             for said in (self._said(src, seq) for numbers in ranges for seq in numbers):
-                if said and said not in there:
+                if said and self._is_hole(sender.segment, *said):
                     raise Broken("hole", f"{sender.name} asks for {self._about(said)}, which was not carried")
+
+    def _note_first(self, uplink: "UplinkProgram", publisher: int, index: int) -> None:
+        """A daemon that dies forgets it; in a history that is calm none does."""
+        if self._first.setdefault((uplink.host.number, publisher), index) == index:
+            key = uplink.segment, publisher
+            self._spoken_of[key] = max(self._spoken_of[key], index)
+
+    def _is_hole(self, segment: int, publisher: int, index: int) -> bool:
+        """Whether a message was not carried to the segment, and a bridge there is to say so."""
+        there = (publisher, index) in self._ledger.spread[segment]
+        return not there and index >= self._spoken_of[segment, publisher]
 
     def _tell(self, text: str) -> None:
         self._world.story.tell(self._world.now, text)
@@ -247,9 +272,12 @@ class Crossings:
     def check(self) -> None:
         world = self._world
         for host in world.hosts.values() if self._is_calm else ():
+            there = self._ledger.spread[host.plan.segment]
             for publisher in self._ledger.publishers:
                 account = host.relay.state.sources.get(publisher.src)
-                if account is not None and account.lost:
+                told = self._spoken_of[host.plan.segment, publisher.number]
+                unspoken = sum((publisher.number, index) not in there for index in range(told))
+                if account is not None and account.lost > unspoken:
                     raise Broken(
                         "hole", f"{host.name} counts {account.lost} of {publisher.src.decode()} as lost"
                     )

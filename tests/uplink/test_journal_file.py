@@ -1,12 +1,15 @@
 """Who may use the file of a journal."""
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from bccnd.errors import ConfigError, UnavailableError
-from bccnd.uplink.journal_file import APPLICATION, check_is_ours, locked, opened, sync
+from bccnd.uplink.journal_file import APPLICATION, check_is_ours, locked, opened, remedy, sync
 
 
 def test_a_file_is_made_for_its_owner_alone(tmp_path: Path) -> None:
@@ -37,6 +40,37 @@ def test_two_uplinks_do_not_share_a_file(tmp_path: Path) -> None:
         locked(tmp_path / "j")
     os.close(lock)
     os.close(locked(tmp_path / "j"))
+
+
+@pytest.mark.parametrize(
+    ("query", "what_to_do"),
+    [
+        ("PRAGMA max_page_count=1; CREATE TABLE b (c)", "make room on its disk"),
+        ("PRAGMA query_only=1; CREATE TABLE b (c)", "needs a disk that can be written"),
+        ("ATTACH '/nowhere/at/all' AS b", "must own it and its folder"),
+        ("no query", ""),
+    ],
+)
+def test_what_sqlite_complains_of_says_what_to_do(tmp_path: Path, query: str, what_to_do: str) -> None:
+    with closing(sqlite3.connect(tmp_path / "j")) as database:
+        database.execute("CREATE TABLE a (b)")
+        with pytest.raises(sqlite3.OperationalError) as raised:
+            database.executescript(query)
+    said = remedy(tmp_path / "j", raised.value)
+    assert said.startswith("; ") == bool(said) == bool(what_to_do)
+    assert what_to_do in said
+
+
+@pytest.mark.parametrize(
+    ("room", "what_to_do"), [(1 << 19, "make room"), (1 << 30, "a local disk that works")]
+)
+def test_an_io_error_of_a_full_disk_is_no_broken_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, what_to_do: str
+) -> None:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=room >> 12, f_frsize=1 << 12))
+    assert what_to_do in remedy(tmp_path / "j", error)
 
 
 @pytest.mark.parametrize(

@@ -68,9 +68,9 @@ export class FakeDoor {
     return Client.connect(this.platform, { onNotice() {}, ...options });
   }
 
-  /** What the daemon may still send. */
-  get credit() {
-    return this.bus?.account.credit ?? 0;
+  /** Whether a client is there. */
+  get isLinked() {
+    return this.#client !== undefined;
   }
 
   /** Bytes that wait here for credit of the client. */

@@ -66,6 +66,7 @@ ONLY_IN = {
     "uvloop": {"daemon", "backbone.command", "mux.command", "uplink.command"},
     "nats": {"uplink.nats_session"},
     "nkeys": {"uplink.nats_session"},  # nats-py's own, of its extra of that name
+    "websockets": {"mux.websocket"},
     "structlog": {"process", "daemon", "report", "restart", "recorder", "backbone", "uplink", "mux"},
     "prometheus_client": {"process.exposition"},
     "pydantic": {"process", "recorder.settings", "backbone.settings", "mux.settings", "uplink.settings"},

@@ -11,9 +11,9 @@ import uvloop
 
 from bccnd import __version__
 from bccnd.errors import BccndError
+from bccnd.mux.guests import Guests
 from bccnd.mux.service import EARLY_SIGNALS, Service
 from bccnd.mux.settings import PROGRAM, MuxSettings, effective, load
-from bccnd.mux.tls import context_of
 from bccnd.process import fatal, logs
 from bccnd.process.standard_streams import complain, guarded, say
 from bccnd.process.systemd import take_watchdog
@@ -28,7 +28,7 @@ def _start(argv: Sequence[str]) -> int:
     try:
         invocation = load(argv, os.environ)
         settings = invocation.settings
-        context_of(settings)
+        Guests.of(settings)
         if invocation.check_only:
             if not invocation.quiet:
                 say(f"# bccnd-mux {__version__}: these settings are sound.")

@@ -21,9 +21,9 @@ from bccnd.mux import limits
 from bccnd.mux.accounts import Accounts
 from bccnd.mux.connection import House
 from bccnd.mux.daemon import Daemon
-from bccnd.mux.entrance import Entrance, Far, far_entrance, local_entrance
+from bccnd.mux.entrance import Entrance, far_entrance, local_entrance
+from bccnd.mux.guests import Guests
 from bccnd.mux.settings import TLS, UNIX, MuxSettings, applicable
-from bccnd.mux.tls import Tls, certified, context_of
 from bccnd.process import local_stream, logs
 from bccnd.process.descriptors import allow_descriptors
 from bccnd.process.fatal import Faults
@@ -57,7 +57,7 @@ class Service:
         watchdog: float = 0.0,
     ) -> None:
         self._settings = settings
-        self._context = context_of(settings)
+        self._guests = Guests.of(settings)  # for those who come in from now on
         self._loop = loop
         self._read_again = read_again
         self._supervision = Supervision(loop, watchdog)
@@ -99,17 +99,15 @@ class Service:
         for where in self._settings.listen:
             listening = local_stream.listen(where.removeprefix(UNIX).removeprefix(TLS), mode, "--listen")
             self._entrances.append(
-                far_entrance(self._house, listening, self._greet_by_tls)
+                far_entrance(self._house, listening, lambda: self._guests.by_tls())
                 if where.startswith(TLS)
                 else local_entrance(self._house, listening)
             )
+        if self._settings.web:
+            listening = local_stream.listen(self._settings.web, mode, "--web")
+            self._entrances.append(far_entrance(self._house, listening, lambda: self._guests.by_web()))
         for entrance in self._entrances:
             entrance.open()
-
-    def _greet_by_tls(self) -> Far:
-        assert self._context is not None  # noqa: S101 - the settings have tls://
-        carrier = Tls(self._context)
-        return Far(carrier, lambda: certified(carrier.names, self._settings.peers))
 
     # -- time
 
@@ -152,12 +150,12 @@ class Service:
         self._supervision.reloading()
         try:
             settings, changed, held = applicable(self._settings, self._read_again())
-            context = context_of(settings)
+            guests = Guests.of(settings)
             self._health.open(settings.metrics)
         except BccndError as error:
             self._supervision.not_reloaded(error)
             return
-        self._settings, self._context = settings, context
+        self._settings, self._guests = settings, guests
         logs.configure(settings.log_level, settings.log_format)
         self._house.accounts.total = settings.connections
         self._house.accounts.each = settings.user_connections

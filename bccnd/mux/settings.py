@@ -26,7 +26,7 @@ TABLE = "mux"
 DEFAULT_FILE = Path("/etc/bccnd/mux.toml")
 
 # A reload leaves them as they were: they say where the door stands.
-FIXED = ("socket", "listen", "socket_mode")
+FIXED = ("socket", "listen", "socket_mode", "web")
 
 UNIX, TLS = "unix:", "tls://"
 
@@ -75,6 +75,21 @@ class Certified(BaseModel):
     groups: tuple[GroupId, ...] = Field(min_length=1, max_length=GROUPS_LIMIT)
 
 
+class Bearer(BaseModel):
+    """Who shows a token of this ``file`` is this user, with these groups, and is called ``name``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(min_length=1, max_length=32)
+    file: Path
+    user: UserId
+    groups: tuple[GroupId, ...] = Field(min_length=1, max_length=GROUPS_LIMIT)
+
+
+def _web(value: str) -> str:
+    return address(value) if value else value
+
+
 def _number(default: int, least: int, most: int, description: str) -> Any:
     return Field(default=default, ge=least, le=most, strict=True, description=description)
 
@@ -103,6 +118,19 @@ class MuxSettings(BaseModel):
     peers: tuple[Certified, ...] = Field(
         default=(), max_length=USERS_LIMIT, description="which user each certificate is"
     )
+    web: Annotated[str, AfterValidator(_web)] = Field(
+        default="",
+        description="serve WebSocket at ADDR:PORT, path /bus; with TLS if there is a certificate",
+    )
+    tokens: tuple[Bearer, ...] = Field(
+        default=(), max_length=USERS_LIMIT, description="which user each token is that is shown there"
+    )
+    hosts: tuple[str, ...] = Field(
+        default=(), max_length=64, description="what Host may say there besides ADDR:PORT"
+    )
+    origins: tuple[str, ...] = Field(
+        default=(), max_length=64, description="whose pages may come in, such as https://board.example.org"
+    )
     connections: int = _number(1024, 1, 1 << 20, "most connections at a time")
     user_connections: int = _number(256, 1, 1 << 20, "most connections of one user at a time")
     sessions: int = _number(
@@ -120,6 +148,7 @@ class MuxSettings(BaseModel):
 _METAVARS = {
     "socket": "PATH", "listen": "ADDRESS", "socket_mode": "MODE", "metrics": "ADDRESS", "log_level": "LEVEL",
     "log_format": "FORMAT", "certificate": "FILE", "key": "FILE", "authorities": "FILE",
+    "web": "ADDR:PORT", "hosts": "NAMES", "origins": "URLS",
 }  # fmt: skip
 
 DESCRIPTION = """\
@@ -145,7 +174,7 @@ exit codes: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused,
 
 
 PROGRAM = OneTable(
-    "bccnd-mux", MuxSettings, TABLE, PREFIX, DEFAULT_FILE, DESCRIPTION, EPILOG, _METAVARS, ["peers"]
+    "bccnd-mux", MuxSettings, TABLE, PREFIX, DEFAULT_FILE, DESCRIPTION, EPILOG, _METAVARS, ["peers", "tokens"]
 )
 command_line, load, effective = PROGRAM.command_line, PROGRAM.load, PROGRAM.effective
 

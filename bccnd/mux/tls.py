@@ -17,8 +17,8 @@ from bccnd.mux.settings import Certified, MuxSettings
 PIECE = 64 * 1024
 
 
-def make_context(certificate: Path, key: Path, authorities: Path) -> ssl.SSLContext:
-    """Of PEM files. Raises ``ConfigError``."""
+def make_context(certificate: Path, key: Path, authorities: Path | None) -> ssl.SSLContext:
+    """Of PEM files. Without authorities nobody is asked for a certificate. Raises ``ConfigError``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
@@ -26,11 +26,12 @@ def make_context(certificate: Path, key: Path, authorities: Path) -> ssl.SSLCont
         context.load_cert_chain(certificate, key, password=_no_password)
     except (OSError, ValueError) as error:
         raise ConfigError(f"certificate {certificate}, key {key}: {_reason(error)}") from None
-    context.verify_mode = ssl.CERT_REQUIRED
-    try:
-        context.load_verify_locations(authorities)
-    except OSError as error:
-        raise ConfigError(f"authorities {authorities}: {_reason(error)}") from None
+    if authorities is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(authorities)
+        except OSError as error:
+            raise ConfigError(f"authorities {authorities}: {_reason(error)}") from None
     return context
 
 

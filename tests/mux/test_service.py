@@ -9,6 +9,9 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 from tests.clients.door import Door
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
@@ -152,3 +155,62 @@ def test_metrics_are_served(shared_daemon: DaemonProcess, tmp_path: Path) -> Non
             lines = answer.read().decode().splitlines()
     assert "bccnd_mux_open_connections 1.0" in lines
     assert "bccnd_mux_daemon_links 1.0" in lines
+
+
+class Framed:
+    """What a client needs of a socket, by WebSocket."""
+
+    def __init__(self, made: Certificates, port: int, token: str) -> None:
+        self._entering = connect(
+            f"wss://127.0.0.1:{port}/bus",
+            ssl=made.client(),
+            subprotocols=[Subprotocol("bpmux"), Subprotocol(f"token.{token}")],
+            open_timeout=PATIENCE,
+            compression=None,
+        )
+        self._web = self._entering.__enter__()
+
+    def settimeout(self, _seconds: float) -> None: ...
+
+    def sendall(self, data: bytes) -> None:
+        self._web.send(data)
+
+    def recv(self, _most: int) -> bytes:
+        try:
+            data = self._web.recv(PATIENCE)
+        except ConnectionClosed:
+            return b""
+        assert isinstance(data, bytes)
+        return data
+
+    def close(self) -> None:
+        self._entering.__exit__(None, None, None)
+
+
+@pytest.mark.needs("openssl")
+def test_who_shows_a_token_comes_in_by_websocket(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+    made = Certificates(tmp_path / "certificates", "door")
+    certificate, key = made.files("door")
+    port = free_port()
+    tokens = tmp_path / "tokens"
+    tokens.write_text("sixteen-letters-1\n")
+    tokens.chmod(0o600)
+    files = ["--certificate", str(certificate), "--key", str(key), "--web", f"127.0.0.1:{port}"]
+    door = Door(tmp_path, shared_daemon.socket, *files)
+    door.config.write_text(
+        f'[[mux.tokens]]\nname = "board"\nfile = "{tokens}"\nuser = 1000\ngroups = [1000]\n'
+    )
+    with door:
+        with MuxClient("", Framed(made, port, "sixteen-letters-1")) as client:  # type: ignore[arg-type]
+            bus = client.bus()
+            assert bus.request("!/cred/whoami") == "!/cred/1000/1000/0"
+            bus.send(b"SUB local/web", b"MSG local/web\0" + EVERY_BYTE * 200)
+            assert bus.receive() == b"MSG local/web\0" + EVERY_BYTE * 200
+        with pytest.raises(InvalidStatus) as caught:
+            Framed(made, port, "sixteen-letters-2")
+        assert caught.value.response.status_code == 401
+        tokens.write_text("sixteen-letters-2\n")
+        door.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: door.logged("reloaded"), "a reload")
+        with MuxClient("", Framed(made, port, "sixteen-letters-2")) as client:  # type: ignore[arg-type]
+            assert client.bus().drain() == []

@@ -1,0 +1,80 @@
+"""Who may come in from elsewhere, as the settings and the files that they name say: read once, and again by a reload.
+
+Rules
+- A file that cannot be read, or is no certificate, is a fault of the settings: the door goes on as before, or not at
+  all.
+- WebSocket without TLS is for this host alone: who listens on the way would have the token.
+"""
+
+import ssl
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from bccnd.errors import ConfigError
+from bccnd.mux.carrier import Carrier
+from bccnd.mux.entrance import Far
+from bccnd.mux.peer import Peer
+from bccnd.mux.settings import MuxSettings
+from bccnd.mux.tls import Tls, certified, context_of, make_context
+from bccnd.process.keys import read_keys
+
+if TYPE_CHECKING:
+    from bccnd.mux.websocket import Tokens
+
+
+@dataclass(frozen=True)
+class Guests:
+    """``context``: for ``tls://``; ``web_context``: for WebSocket, None without TLS; ``tokens``: None without it."""
+
+    settings: MuxSettings
+    context: ssl.SSLContext | None
+    web_context: ssl.SSLContext | None
+    tokens: "Tokens | None"
+
+    @classmethod
+    def of(cls, settings: MuxSettings) -> "Guests":
+        """Raises ``BccndError``."""
+        web_context, tokens = None, None
+        if settings.web:
+            if settings.certificate and settings.key:
+                web_context = make_context(settings.certificate, settings.key, None)
+            elif not _is_loopback(settings.web):
+                raise ConfigError("web: needs certificate and key where others than this host reach it")
+            tokens = _tokens(settings)
+        return cls(settings, context_of(settings), web_context, tokens)
+
+    def by_tls(self) -> Far:
+        assert self.context is not None  # noqa: S101 - the settings have tls://
+        carrier = Tls(self.context)
+        return Far(carrier, lambda: certified(carrier.names, self.settings.peers))
+
+    def by_web(self) -> Far:
+        from bccnd.mux.websocket import Stacked, WebSocket  # loaded only where it is used
+
+        assert self.tokens is not None  # noqa: S101 - the settings have web
+        web = WebSocket(self.tokens)
+        carrier: Carrier = Stacked(Tls(self.web_context), web) if self.web_context else web
+        return Far(carrier, lambda: web.peer or b"refused that token is nobody's")
+
+
+def _tokens(settings: MuxSettings) -> "Tokens":
+    try:
+        from bccnd.mux.websocket import Tokens
+    except ImportError as error:
+        raise ConfigError(
+            f"websockets cannot be loaded ({error}); install it: pip install 'bccnd[mux]'"
+        ) from None
+    users = [
+        (token, Peer(bearer.user, bearer.groups, 0, bearer.name.encode()))
+        for bearer in settings.tokens
+        for token in read_keys(bearer.file)
+    ]
+    hosts = {settings.web, *settings.hosts}
+    if _is_loopback(settings.web):
+        hosts.add("localhost:" + settings.web.rpartition(":")[2])
+    return Tokens(users, hosts, settings.origins)
+
+
+def _is_loopback(address: str) -> bool:
+    return ip_address(address.rpartition(":")[0].strip("[]")).is_loopback

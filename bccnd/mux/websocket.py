@@ -1,0 +1,164 @@
+"""WebSocket between a socket and the bytes of bpmux, without I/O, by the library ``websockets``.
+
+Rules
+- A client asks for the path /bus and offers the subprotocols ``bpmux`` and ``token.<TOKEN>``: a browser can set no
+  header of its own, and a token in the address would be logged. It is answered with ``bpmux``.
+- A token alone is no proof for what a browser sends: Host must be a name of the door, or a page could reach it under
+  a name of its own; Origin, where there is one, must be in the settings or the same as Host.
+- The bytes are those of binary frames. Where one ends and the next begins means nothing.
+"""
+
+import hmac
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from websockets.datastructures import Headers
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
+from bccnd.mux.carrier import Carrier, CarrierError
+from bccnd.mux.peer import Peer
+
+PATH = "/bus"
+PROTOCOL = "bpmux"
+TOKEN = "token."  # noqa: S105 - how one is announced
+# That one client shows.
+TOKENS_LIMIT = 8
+# Of a frame. Ours have 64 KiB.
+FRAME_LIMIT = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """``users``: whom each token makes of its bearer. ``hosts``: names of the door; ``origins``: of pages."""
+
+    users: Sequence[tuple[bytes, Peer]]
+    hosts: Collection[str]
+    origins: Collection[str] = ()
+
+    def bearer(self, tokens: Sequence[str]) -> Peer | None:
+        """All are compared, in a time that says nothing of them."""
+        pairs = [
+            (known, peer, token.encode()) for known, peer in self.users for token in tokens[:TOKENS_LIMIT]
+        ]
+        found = [peer for known, peer, token in pairs if hmac.compare_digest(known, token)]
+        return found[0] if found else None
+
+
+class WebSocket:
+    """The server's side of one connection. ``peer``: who has shown a token, once it ``is_ready``."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.peer: Peer | None = None
+        self.chatter = self.replies = 0
+        self._tokens = tokens
+        self._protocol = ServerProtocol(subprotocols=[Subprotocol(PROTOCOL)], max_size=FRAME_LIMIT)
+
+    @property
+    def is_ready(self) -> bool:
+        return self.peer is not None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.is_ready and self._protocol.state is not State.OPEN
+
+    def received(self, data: bytes) -> bytes:
+        protocol = self._protocol
+        if data:
+            protocol.receive_data(data)
+        pieces: list[bytes] = []
+        for event in protocol.events_received():
+            if isinstance(event, Request):
+                self._asked(event)
+            elif isinstance(event, Frame):
+                self._framed(event, pieces)
+        if protocol.parser_exc is not None:
+            raise CarrierError("websocket")
+        if protocol.handshake_exc is not None:
+            raise CarrierError("http")
+        return b"".join(pieces)
+
+    def outgoing(self, data: bytes = b"") -> bytes:
+        self.replies = 0
+        if data and self._protocol.state is State.OPEN:
+            self._protocol.send_binary(data)
+        return b"".join(self._protocol.data_to_send())
+
+    def _framed(self, frame: Frame, pieces: list[bytes]) -> None:
+        if frame.opcode is Opcode.TEXT:
+            raise CarrierError("websocket")
+        if frame.opcode in (Opcode.BINARY, Opcode.CONT):
+            pieces.append(bytes(frame.data))
+            self.chatter += not frame.data
+        else:
+            self.chatter += 1
+            self.replies += len(frame.data) + 2
+
+    def _asked(self, request: Request) -> None:
+        protocol = self._protocol
+        status, text, peer = self._judged(request)
+        if status:
+            protocol.send_response(protocol.reject(status, text))
+            raise CarrierError("http")
+        response = protocol.accept(request)
+        protocol.send_response(response)
+        if protocol.state is State.OPEN:
+            self.peer = peer
+
+    def _judged(self, request: Request) -> tuple[int, str, Peer | None]:
+        """Why it is refused, with the status of HTTP; 0 if it is not."""
+        headers = request.headers
+        host, origin = _only(headers, "Host"), ", ".join(headers.get_all("Origin"))
+        if host not in self._tokens.hosts:
+            return 403, "This is no name of the door: see hosts in its settings.\n", None
+        if origin and origin not in self._tokens.origins and origin.partition("://")[2] != host:
+            return 403, "Pages from there may not come in: see origins in the settings.\n", None
+        if request.path != PATH:
+            return 404, f"There is a WebSocket at {PATH}, and nothing else.\n", None
+        offered = [
+            word.strip() for line in headers.get_all("Sec-WebSocket-Protocol") for word in line.split(",")
+        ]
+        if PROTOCOL not in offered:
+            return 400, f"Offer the subprotocols {PROTOCOL} and {TOKEN}<TOKEN>.\n", None
+        peer = self._tokens.bearer([word.removeprefix(TOKEN) for word in offered if word.startswith(TOKEN)])
+        if peer is None:
+            return 401, "That token is nobody's.\n", None
+        return 0, "", peer
+
+
+def _only(headers: Headers, name: str) -> str:
+    """The one value of a header; empty where there is none, or more than one."""
+    values = headers.get_all(name)
+    return values[0] if len(values) == 1 else ""
+
+
+class Stacked:
+    """One carrier in another, such as WebSocket in TLS."""
+
+    def __init__(self, outer: Carrier, inner: Carrier) -> None:
+        self._outer, self._inner = outer, inner
+
+    @property
+    def is_ready(self) -> bool:
+        return self._inner.is_ready
+
+    @property
+    def has_ended(self) -> bool:
+        return self._outer.has_ended or self._inner.has_ended
+
+    @property
+    def chatter(self) -> int:
+        return self._outer.chatter + self._inner.chatter
+
+    @property
+    def replies(self) -> int:
+        return self._outer.replies + self._inner.replies
+
+    def received(self, data: bytes) -> bytes:
+        return self._inner.received(self._outer.received(data))
+
+    def outgoing(self, data: bytes = b"") -> bytes:
+        return self._outer.outgoing(self._inner.outgoing(data) if self._outer.is_ready else b"")

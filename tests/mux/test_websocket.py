@@ -1,0 +1,171 @@
+"""WebSocket without a socket: a client of the library and the carrier, joined in memory."""
+
+from typing import Any
+
+import pytest
+from websockets.client import ClientProtocol
+from websockets.frames import Frame
+from websockets.protocol import State
+from websockets.uri import parse_uri
+
+from bccnd.mux.carrier import CarrierError, Plain
+from bccnd.mux.peer import Peer
+from bccnd.mux.websocket import FRAME_LIMIT, Stacked, Tokens, WebSocket
+
+BOARD, OTHER = Peer(1000, (1000,), 0, b"board"), Peer(1001, (1001,), 0, b"other")
+TOKENS = Tokens(
+    ((b"sixteen-letters-1", BOARD), (b"sixteen-letters-2", OTHER)),
+    {"127.0.0.1:5480"},
+    {"https://board.example.org"},
+)
+
+
+class Browser:
+    """A client that asks at once. ``headers``: besides those that each client sends."""
+
+    def __init__(
+        self,
+        protocols: tuple[str, ...] = ("bpmux", "token.sixteen-letters-1"),
+        url: str = "ws://127.0.0.1:5480/bus",
+        **headers: str,
+    ) -> None:
+        self.protocol = ClientProtocol(parse_uri(url), subprotocols=list(protocols))  # type: ignore[arg-type]
+        request = self.protocol.connect()
+        for name, value in headers.items():
+            if name in request.headers:
+                del request.headers[name]
+            request.headers[name] = value
+        self.protocol.send_request(request)
+
+    def says(self) -> bytes:
+        return b"".join(self.protocol.data_to_send())
+
+    def hears(self, data: bytes) -> list[Any]:
+        self.protocol.receive_data(data)
+        return self.protocol.events_received()
+
+
+def entered(**options: Any) -> tuple[WebSocket, Browser]:
+    carrier, browser = WebSocket(TOKENS), Browser(**options)
+    assert carrier.received(browser.says()) == b""
+    browser.hears(carrier.outgoing())
+    assert browser.protocol.state is State.OPEN
+    return carrier, browser
+
+
+@pytest.mark.parametrize(
+    ("options", "peer"),
+    [
+        ({}, BOARD),
+        ({"protocols": ("token.sixteen-letters-2", "bpmux")}, OTHER),
+        ({"protocols": ("bpmux", "token.wrong", "token.sixteen-letters-1")}, BOARD),
+        ({"Origin": "https://board.example.org"}, BOARD),
+        ({"Origin": "http://127.0.0.1:5480"}, BOARD),
+    ],
+)
+def test_a_token_says_who_it_is(options: dict[str, Any], peer: Peer) -> None:
+    carrier, browser = entered(**options)
+    assert carrier.is_ready
+    assert carrier.peer == peer
+    assert browser.protocol.subprotocol == "bpmux"
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        ({"protocols": ("bpmux",)}, 401, b"token is nobody's"),
+        ({"protocols": ("bpmux", "token.sixteen-letters-3")}, 401, b"token is nobody's"),
+        ({"protocols": ("bpmux", "token.")}, 401, b"token is nobody's"),
+        ({"protocols": ("mqtt", "token.sixteen-letters-1")}, 400, b"Offer the subprotocols"),
+        ({"Origin": "https://evil.example.org"}, 403, b"see origins"),
+        ({"Origin": "null"}, 403, b"see origins"),
+        ({"Host": "evil.example.org:5480"}, 403, b"no name of the door"),
+        ({"url": "ws://127.0.0.1:5480/"}, 404, b"a WebSocket at /bus"),
+        ({"url": "ws://127.0.0.1:5480/bus?token=sixteen-letters-1"}, 404, b"a WebSocket at /bus"),
+    ],
+)
+def test_who_may_not_come_in_is_told_why(options: dict[str, Any], status: int, said: bytes) -> None:
+    carrier, browser = WebSocket(TOKENS), Browser(**options)
+    with pytest.raises(CarrierError):
+        carrier.received(browser.says())
+    answer = carrier.outgoing()
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert said in answer
+    assert not carrier.is_ready
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /bus HTTP/1.1\r\nHost: 127.0.0.1:5480\r\nSec-WebSocket-Protocol: bpmux,token.sixteen-letters-1\r\n\r\n",
+        b"hello\r\n\r\n",
+        b"GET /bus HTTP/1.1\r\n" + b"X: " + b"y" * 100_000 + b"\r\n\r\n",
+    ],
+    ids=["no upgrade", "no HTTP", "too long"],
+)
+def test_what_is_no_websocket_is_a_fault(request_: bytes) -> None:
+    carrier = WebSocket(TOKENS)
+    with pytest.raises(CarrierError):
+        carrier.received(request_)
+    assert not carrier.is_ready
+
+
+def test_borders_of_frames_mean_nothing() -> None:
+    carrier, browser = entered()
+    browser.protocol.send_binary(b"one")
+    browser.protocol.send_binary(b"two", fin=False)
+    browser.protocol.send_continuation(b"three", fin=True)
+    sent = browser.says()
+    assert b"".join(carrier.received(sent[at : at + 1]) for at in range(len(sent))) == b"onetwothree"
+    frames = browser.hears(carrier.outgoing(b"x" * 70_000))
+    assert b"".join(frame.data for frame in frames if isinstance(frame, Frame)) == b"x" * 70_000
+    assert (carrier.chatter, carrier.replies) == (0, 0)
+
+
+def test_frames_that_carry_nothing_are_counted() -> None:
+    carrier, browser = entered()
+    browser.protocol.send_binary(b"")
+    browser.protocol.send_ping(b"1234")
+    browser.protocol.send_pong(b"")
+    assert carrier.received(browser.says()) == b""
+    assert carrier.chatter == 3
+    assert carrier.replies > len(b"1234")
+    (pong,) = browser.hears(carrier.outgoing())
+    assert pong.data == b"1234"
+    assert carrier.replies == 0
+
+
+@pytest.mark.parametrize("kind", ["text", "long", "unmasked"])
+def test_a_frame_that_may_not_be_ends_it(kind: str) -> None:
+    carrier, browser = entered()
+    if kind == "text":
+        browser.protocol.send_text(b"bus")
+    elif kind == "long":
+        browser.protocol.send_binary(bytes(FRAME_LIMIT + 1))
+    data = browser.says() or b"\x82\x01x"
+    with pytest.raises(CarrierError):
+        carrier.received(data)
+
+
+def test_a_client_that_closes_has_ended() -> None:
+    carrier, browser = entered()
+    browser.protocol.send_binary(b"last")
+    browser.protocol.send_close()
+    assert carrier.received(browser.says()) == b"last"
+    assert carrier.has_ended
+    carrier.outgoing(b"too late")
+
+
+def test_one_carrier_lies_in_another() -> None:
+    stacked, browser = Stacked(Plain(), WebSocket(TOKENS)), Browser()
+    assert not stacked.is_ready
+    stacked.received(browser.says())
+    browser.hears(stacked.outgoing())
+    assert stacked.is_ready
+    browser.protocol.send_binary(b"hello")
+    browser.protocol.send_ping(b"")
+    assert stacked.received(browser.says()) == b"hello"
+    assert (stacked.chatter, stacked.replies, stacked.has_ended) == (1, 2, False)
+    browser.protocol.send_close()
+    stacked.received(browser.says())
+    assert stacked.has_ended

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.daemon_process import DaemonProcess, die_with_parent
+from tests.daemon_process import DaemonProcess, mortal
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 ROOT = Path(__file__).parents[1]
@@ -38,9 +38,8 @@ def start(daemon: DaemonProcess | Path, *arguments: str, **settings: Any) -> sub
     """Start in the background; pipes unless ``settings`` say otherwise."""
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen(
-        [*COMMAND, *arguments],
+        mortal([*COMMAND, *arguments]),
         env=environment(daemon if isinstance(daemon, Path) else daemon.socket),
-        preexec_fn=die_with_parent,
         **pipes | settings,
     )
 

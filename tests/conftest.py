@@ -16,9 +16,10 @@ from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.needs import IN_CI, NOT_IN_CI, require
 from tests.plain_bccn import free_port
 from tests.quick import is_quick
+from tests.spark import archive
 
 TESTS = Path(__file__).parent
-os.environ["SPARK_CONF_DIR"] = str(TESTS / "spark")
+os.environ["SPARK_CONF_DIR"] = str(archive.folder())
 _left = {"tests": 0}
 
 # However long an example takes: a busy machine may stop it in the middle.
@@ -94,10 +95,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("quick")
         elif TESTS / "pipeline" in item.path.parents:
             item.add_marker("spark")
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("one_spark")
         if item.get_closest_marker("spark"):
-            # One process starts the fixture's Spark, which is the faster the longer it runs.
-            shares = "spark" in getattr(item, "fixturenames", ())
-            item.add_marker(pytest.mark.xdist_group("fixture" if shares else item.path.stem))
+            _is_found(item)
+
+
+def _is_found(item: pytest.Item) -> None:
+    """``tests/run.sh`` finds tests with Spark by the text of their files, and would leave others out."""
+    if TESTS / "pipeline" not in item.path.parents and "mark.spark" not in item.path.read_text():
+        raise pytest.UsageError(f"{item.nodeid} has the mark spark from elsewhere than its file")
 
 
 def pytest_collection_finish() -> None:

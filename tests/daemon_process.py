@@ -23,6 +23,11 @@ def die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def mortal(command: Sequence[str | Path]) -> list[str | Path]:
+    """The same as a command. It takes 2 ms of processor time; ``preexec_fn`` copies the test run, which takes 20."""
+    return ["setpriv", "--pdeathsig", "KILL", *command]
+
+
 def runs(pid: int) -> bool:
     """Whether there is such a process. A zombie does not run."""
     try:
@@ -69,9 +74,7 @@ class ServiceProcess:
 
     def launch(self) -> None:
         with self.log_file.open("ab") as log:
-            self.process = subprocess.Popen(
-                self._command, stderr=log, env=self._environ, preexec_fn=die_with_parent
-            )
+            self.process = subprocess.Popen(mortal(self._command), stderr=log, env=self._environ)
 
     @property
     def log(self) -> str:

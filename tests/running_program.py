@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from tests.daemon_process import die_with_parent
+from tests.daemon_process import mortal
 from tests.packet_client import PATIENCE
 
 
@@ -17,11 +17,10 @@ class RunningProgram:
     def __init__(self, command: Sequence[str]) -> None:
         self._keys, terminal = pty.openpty()
         self.process = subprocess.Popen(
-            command,
+            mortal(command),
             stdin=terminal,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            preexec_fn=die_with_parent,
             start_new_session=True,
         )
         os.close(terminal)

@@ -15,7 +15,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
-from tests.daemon_process import die_with_parent
+from tests.daemon_process import mortal
 from tests.packet_client import PATIENCE, PacketClient
 
 LENGTH = Struct(">I")
@@ -28,7 +28,7 @@ class Subscriber:
 
     def __init__(self, socket: Path, *, pack: bool = False, queue: str = "policy=drop-oldest") -> None:
         command = [sys.executable, "-m", "tests.subscriber", str(socket), "on" if pack else "off", queue]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=die_with_parent)
+        self.process = subprocess.Popen(mortal(command), stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == b"ready\n"
 

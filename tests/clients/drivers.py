@@ -21,7 +21,7 @@ from urllib.parse import unquote_to_bytes
 import pytest
 
 from tests.clients.door import Door
-from tests.daemon_process import die_with_parent
+from tests.daemon_process import mortal
 from tests.needs import require
 from tests.packet_client import PATIENCE
 
@@ -217,14 +217,13 @@ class Driver:
         self._asked = ""
         with log.open("ab") as stderr:
             self.process = subprocess.Popen(
-                language.run,
+                mortal(language.run),
                 cwd=CLIENTS / language.folder,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 env={**os.environ, **language.environ, **self._environ},
                 bufsize=0,
-                preexec_fn=die_with_parent,
             )
 
     def ask(self, *words: Word) -> None:

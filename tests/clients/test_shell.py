@@ -17,7 +17,7 @@ import pytest
 from tests.clients import workers
 from tests.clients.drivers import CLIENTS
 from tests.clients.scripted_daemon import ScriptedDaemon
-from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, die_with_parent
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, mortal
 from tests.golden import VECTORS
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 
@@ -143,8 +143,8 @@ def test_closed_streams_do_not_get_the_bus(daemon: DaemonProcess, shell: str, st
     with PacketClient(daemon.socket) as client:
         client.subscribe("done")
         with subprocess.Popen(
-            [shell, "-c", script, "script", str(daemon.socket)],
-            cwd=FOLDER, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent,
+            mortal([shell, "-c", script, "script", str(daemon.socket)]),
+            cwd=FOLDER, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         ):  # fmt: skip
             assert client.message() == ("done", b"MSG stolen")
         assert client.status()["counters"]["errors"] == 0  # no packet that is none

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.drivers import BUILD_SECONDS
-from tests.daemon_process import DaemonProcess, die_with_parent
+from tests.daemon_process import DaemonProcess, mortal
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 
@@ -23,9 +23,7 @@ def running(command: Sequence[str | Path], folder: Path, log: Path) -> Iterator[
     """A program with its stderr in `log`. It is killed at the end if it still runs."""
     with (
         log.open("ab") as stderr,
-        subprocess.Popen(
-            command, cwd=folder, stdout=subprocess.PIPE, stderr=stderr, preexec_fn=die_with_parent
-        ) as process,
+        subprocess.Popen(mortal(command), cwd=folder, stdout=subprocess.PIPE, stderr=stderr) as process,
     ):
         try:
             yield process

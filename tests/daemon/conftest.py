@@ -14,7 +14,7 @@ from bccnd.net.endpoints import Endpoints
 from bccnd.net.listener import Listener
 from bccnd.process.configuration import load
 from tests.daemon.in_process import InProcess
-from tests.daemon_process import BCCND, LOOPBACK_BROADCAST, die_with_parent
+from tests.daemon_process import BCCND, LOOPBACK_BROADCAST, mortal
 
 
 @pytest.fixture
@@ -29,11 +29,10 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
         def start_one(*flags: object, **options: object) -> subprocess.Popen[str]:
             process = subprocess.Popen(
-                [*BCCND, *map(str, flags)],
+                mortal([*BCCND, *map(str, flags)]),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
-                preexec_fn=die_with_parent,
                 **options,  # type: ignore[call-overload]
             )
             running.enter_context(process)

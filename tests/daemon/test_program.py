@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon_process import BCCND, LOOPBACK_BROADCAST, DaemonProcess, answers, die_with_parent
+from tests.daemon_process import BCCND, LOOPBACK_BROADCAST, DaemonProcess, answers, mortal
 from tests.needs import require
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import free_port
@@ -33,13 +33,12 @@ def bccnd(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a daemon that must leave by itself."""
     return subprocess.run(
-        [*command, *map(str, flags)],
+        mortal([*command, *map(str, flags)]),
         capture_output=True,
         text=True,
         timeout=PATIENCE,
         check=False,
         env={**os.environ, **environ},
-        preexec_fn=die_with_parent,
     )
 
 

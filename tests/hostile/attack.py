@@ -16,7 +16,7 @@ from itertools import cycle
 from pathlib import Path
 from struct import Struct
 
-from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, die_with_parent
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, mortal
 from tests.packet_client import PACKET_LIMIT, PacketClient
 from tests.plain_bccn import plain_socket
 
@@ -225,9 +225,7 @@ class Attack:
     def child(self, program: str, *arguments: object) -> "subprocess.Popen[bytes]":
         """A Python program of a few lines, which finds the socket's path in ``sys.argv[1]``."""
         command = [sys.executable, "-I", "-S", "-c", program, str(self.daemon.socket), *map(str, arguments)]
-        started = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent
-        )
+        started = subprocess.Popen(mortal(command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.closing.callback(_end, started)
         return started
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, die_with_parent
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, mortal
 from tests.hostile.attack import Attack
 from tests.hostile.behaviour import MIB, Behaviour
 from tests.packet_client import PacketClient
@@ -76,9 +76,7 @@ class Bystander:
     def __init__(self, path: Path, behaviour: Behaviour, port: int, gives_up: float) -> None:
         command = [sys.executable, "-I", "-S", str(PROGRAM), str(path), str(RATE), str(gives_up)]
         command += [str(behaviour.pause)] + ([str(port)] if behaviour.segment else [])
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=die_with_parent
-        )
+        self._process = subprocess.Popen(mortal(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == b"ready\n", "the bystander does not begin"
 

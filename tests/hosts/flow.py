@@ -24,7 +24,7 @@ from pathlib import Path
 from select import select
 from typing import Any, Self
 
-from tests.daemon_process import die_with_parent
+from tests.daemon_process import mortal
 from tests.packet_client import PATIENCE, PacketClient
 from tests.subscriber import unpacked
 
@@ -65,10 +65,9 @@ class _Program:
     def __init__(self, prefix: Sequence[str], *arguments: object) -> None:
         command = [*prefix, sys.executable, "-m", "tests.hosts.flow", *map(str, arguments)]
         self.process = subprocess.Popen(
-            command,
+            mortal(command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            preexec_fn=die_with_parent,
             cwd=ROOT,
         )
 

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from tests.daemon_process import die_with_parent
+from tests.daemon_process import mortal
 from tests.packet_client import PATIENCE, wait_until
 from tests.plain_bccn import PlainSocket, plain_socket
 
@@ -103,7 +103,7 @@ class Host:
 
     def start(self, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Starts a process here that does not outlive this one."""
-        return subprocess.Popen(self.command(argv), preexec_fn=die_with_parent, **options)
+        return subprocess.Popen(mortal(self.command(argv)), **options)
 
     def run(self, argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -22,6 +22,7 @@ from bccnd.pipeline.layout import TABLES, Output
 from tests.daemon_process import die_with_parent
 from tests.packet_client import wait_until
 from tests.pipeline.analysed import Analysed
+from tests.spark import archive
 
 SPARK = Path(pyspark.__file__).parent
 LOOPBACK = "127.0.0.1"
@@ -36,8 +37,8 @@ WORKERS = 2
 START_SECONDS = 300
 RUN_SECONDS = 600
 JVM = (
-    "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+UnlockDiagnosticVMOptions",
-    "-XX:-BytecodeVerificationRemote",
+    *archive.options(), "-Xmx256m", "-XX:NewSize=64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+    "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote",
 )  # fmt: skip
 Rows = dict[str, list[str]]
 

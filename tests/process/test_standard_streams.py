@@ -23,7 +23,7 @@ from bccnd.process.standard_streams import CommandLine, complain, printable, wri
 from bccnd.wire import pcap
 from bccnd.wire.udp import UdpDatagram
 from tests.command_line import ROOT, environment, publish
-from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, answers, die_with_parent
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, answers, mortal
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import free_port
 
@@ -157,12 +157,11 @@ def started(words: list[str], bus: DaemonProcess, folder: Path, streams: str) ->
         os.close(reading)
     with (folder / "stderr").open("wb") as stderr:
         process = subprocess.Popen(
-            ["sh", "-c", f"exec {command} {STREAMS[streams]}"],
+            mortal(["sh", "-c", f"exec {command} {STREAMS[streams]}"]),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=stderr,
             env={**environment(bus.socket), "BCCND_BROADCAST": LOOPBACK_BROADCAST},
-            preexec_fn=die_with_parent,
         )
     if output != subprocess.DEVNULL:
         os.close(output)

@@ -166,7 +166,9 @@ def test_the_units_collect_and_report_within_their_restrictions(tmp_path: Path) 
         names = {path.name.removeprefix("host=") for path in (tmp_path / "record").glob("date=*/host=*")}
         drop_ins = {f"bccnd-collect@{name}": "FROM=/run/record/" for name in names}
         # A JVM does not understand the control groups that this host has within another.
-        drop_ins["bccnd-pipeline"] = "JAVA_TOOL_OPTIONS=-XX:-UseContainerSupport"
+        drop_ins["bccnd-pipeline"] = (
+            "JAVA_TOOL_OPTIONS=-XX:-UseContainerSupport SPARK_CONF_DIR=/opt/checkout/tests/spark"
+        )
         for unit, environment in drop_ins.items():
             host.write(f"/run/units/{unit}.service.d/test.conf", f"[Service]\nEnvironment={environment}\n")
         host.run("systemctl", "daemon-reload")

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from bccnd.uplink.nats import NatsCarrier, Place
 from bccnd.uplink.nats_options import NatsOptions
-from tests.daemon_process import die_with_parent
+from tests.daemon_process import mortal
 from tests.packet_client import PATIENCE, wait_until
 from tests.plain_bccn import datagram, free_port
 
@@ -41,10 +41,9 @@ class NatsServer:
     def launch(self) -> None:
         with (self._folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                ["nats-server", "-c", str(self._configuration)],
+                mortal(["nats-server", "-c", str(self._configuration)]),
                 stdout=log,
                 stderr=log,
-                preexec_fn=die_with_parent,
             )
 
     def start(self) -> None:

@@ -13,14 +13,14 @@ from pyspark.sql.streaming import DataStreamWriter
 import bccn
 from bccnd.pipeline.source import spool_files
 from bccnd.pipeline.source.live import read_file
-from tests.daemon_process import DaemonProcess, die_with_parent
+from tests.daemon_process import DaemonProcess, mortal
 from tests.packet_client import PATIENCE, wait_until
 
 
 def start(spool: Path, *flags: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "bccnd.pipeline.source.spool", str(spool), *flags],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=die_with_parent,
+        mortal([sys.executable, "-m", "bccnd.pipeline.source.spool", str(spool), *flags]),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 

@@ -26,14 +26,15 @@ EXAMPLES = re.findall(r"```js\n(.*?)```\n\n?((?: {4}[^\n]*\n)*)", README, re.DOT
 FIRST, *PARTS = EXAMPLES
 # Where tests/run.sh puts the type checker, which is no part of the project.
 CHECKER = Path(__file__).parents[2] / ".venv/typescript/node_modules"
+# Node 20 has a WebSocket if it is told so, and later ones by themselves.
+NODE = ("node", "--no-warnings", "--experimental-websocket")
 pytestmark = pytest.mark.needs("node")
 run = partial(workers.run, folder=FOLDER)
 
 
 def test_its_own_tests_pass() -> None:
-    flags = ["--experimental-websocket"] if run("node", "--version").startswith("v20.") else []
     files = [str(path) for path in sorted(FOLDER.glob("tests/*.test.js"))]
-    said = run("node", *flags, "--test", "--test-reporter=tap", *files)
+    said = run(*NODE, "--test", "--test-reporter=tap", *files)
     assert re.search(r"^# fail 0$", said, re.MULTILINE), said
     assert int(re.findall(r"^# pass (\d+)$", said, re.MULTILINE)[0]) >= 40
     assert re.search(r"^# skipped 0$", said, re.MULTILINE)
@@ -165,3 +166,41 @@ def test_by_tls_it_is_the_user_of_its_certificate(
         ]
     assert re.fullmatch(r"here/reports/n\d+\n", names[0])
     assert names[1] == "refused the certificate of stranger is no user's here (refused)\n"
+
+
+def test_by_websocket_it_is_the_user_of_its_token(
+    shared_daemon: DaemonProcess, tmp_path: Path, installed: Path
+) -> None:
+    port, tokens = free_port(), tmp_path / "tokens"
+    tokens.write_text("sixteen-letters-1\n")
+    tokens.chmod(0o600)
+    door = Door(tmp_path, shared_daemon.socket, "--web", f"127.0.0.1:{port}")
+    door.config.write_text(
+        f'[[mux.tokens]]\nname = "board"\nfile = "{tokens}"\nuser = 1000\ngroups = [1000]\n'
+    )
+    (installed / "come.mjs").write_text(
+        'import { connect } from "bccn";\n'
+        "const [token] = process.argv.slice(2);\n"
+        "try {\n"
+        "  const bus = await connect({ token });\n"
+        '  await bus.subscribe("local/web");\n'
+        '  await bus.publish("local/web", "x".repeat(60_000));\n'
+        "  console.log(bus.name, (await bus.receive()).payload.length);\n"
+        "  await bus.close();\n"
+        "} catch (error) {\n"
+        "  console.log(error.code);\n"
+        "}\n"
+    )
+    with door:
+        said = [
+            run(
+                *NODE,
+                "come.mjs",
+                f"sixteen-letters-{number}",
+                folder=installed,
+                BCCN_CONNECT=f"ws://127.0.0.1:{port}/bus",
+            )
+            for number in (1, 2)
+        ]
+    assert re.fullmatch(r"here/board/n\d+ 60000\n", said[0]), said[0]
+    assert said[1] == "unavailable\n"

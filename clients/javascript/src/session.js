@@ -94,16 +94,7 @@ export class Session {
       this.close();
       throw error;
     }
-    this.#connector.goOn(() => this.#ended).then(() => this.#endForGood(new errors.UnavailableError(FOR_GOOD)), () => {});
-  }
-
-  /**
-   * There will be no other connection.
-   * @param {errors.BccnError} why
-   */
-  #endForGood(why) {
-    this.#finish(why);
-    this.#connector.close(why);
+    this.#connector.goOn(() => this.#ended).then(() => this.close(new errors.UnavailableError(FOR_GOOD)), () => {});
   }
 
   /**

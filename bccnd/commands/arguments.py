@@ -33,6 +33,16 @@ def name(text: str) -> str:
     return text
 
 
+def address(text: str) -> str:
+    """The address of a door (``clients/python/README.md``, "Through a door")."""
+    if text.startswith("unix:") and text != "unix:":
+        return text
+    host, _, port = text.removeprefix("tls://").rpartition(":")
+    if not text.startswith("tls://") or not host or not port.isdigit():
+        raise ArgumentTypeError(f"{text!r} is no address of a door: that is unix:PATH or tls://HOST:PORT")
+    return text
+
+
 def seconds(text: str) -> float:
     try:
         value = float(text)

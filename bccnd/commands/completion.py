@@ -31,7 +31,7 @@ _bccn() {{
     if [[ $program == bccn ]]; then
         for ((at = 1; at < COMP_CWORD; at++)); do
             case ${{COMP_WORDS[at]}} in
-                --socket) ((at++)) ;;
+                --socket | --connect) ((at++)) ;;
                 -*) ;;
                 *) command=${{COMP_WORDS[at]}}; break ;;
             esac

@@ -16,6 +16,8 @@ from bccnd.commands.outcome import DONE
 from bccnd.commands.terminal import counted
 from bccnd.process.standard_streams import printable, say
 
+# What it looks at is on this host.
+TAKES_DOOR = False
 # The exit code.
 PROBLEMS = 1
 # Characters. Longer lines are hard to read.

@@ -15,13 +15,14 @@ REMEDIES = {
     "shutdown": "it stops, or is being replaced: systemctl status bccnd",
     "slow": "read faster, subscribe to less, or have a larger queue: [queue] in its settings",
 }
+NO_DOOR = "is bccnd-mux running there? --connect ADDRESS or $BCCN_CONNECT names another door"
 
 
 def remedy(error: bccn.BccnError) -> str:
     """What to do, in a line; empty where the error says it, or nobody knows."""
     if not isinstance(error, bccn.UnavailableError) or isinstance(error, bccn.UnconfirmedError):
         return ""
-    return REMEDIES.get(_cause(error), "")
+    return NO_DOOR if str(error).startswith("no door at") else REMEDIES.get(_cause(error), "")
 
 
 def _cause(error: bccn.UnavailableError) -> str:

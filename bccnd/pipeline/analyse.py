@@ -14,9 +14,9 @@ Rules
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,20 +47,26 @@ from bccnd.pipeline import (
     words,
 )
 from bccnd.pipeline.digests import Digests, Parts
-from bccnd.pipeline.in_memory import SAMPLED, WORDS, InMemory
+from bccnd.pipeline.in_memory import MOST, InMemory
 from bccnd.pipeline.layout import MARGIN_NS, TABLES, VIA, Output
 from bccnd.pipeline.progress import Progress
 from bccnd.pipeline.source import inputs
 from bccnd.pipeline.times import HOUR_NS, MINUTE_NS, SECOND_NS, date
 
-# Of Spark, or made in memory.
-Table: TypeAlias = DataFrame | pa.Table
+# Of Spark, or made in memory; None without rows, for which to ask Spark takes as long as for some.
+Table: TypeAlias = DataFrame | pa.Table | None
 
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 SLOT_NS = 10 * SECOND_NS
 # A record shorter than this has slots of a second.
 SHORT_NS = HOUR_NS
 SHORT_SLOT_NS = SECOND_NS
+# What is held in memory, when a row began and ended, and in what unit.
+_HELD = {
+    "words": ("first_ns", "last_ns", 1),
+    "sample": ("time_ns", "time_ns", 1),
+    "heard": ("hour", "hour", HOUR_NS),
+}
 
 
 class Span(NamedTuple):
@@ -131,7 +137,7 @@ def analyse(spark: SparkSession, output: Output, span: Span, progress: Progress)
     with progress.step("analyse: rows"):
         found = digests.kept(spark, output)
     try:
-        made = tables(found, span, keep)
+        made = tables(found, span, keep, progress.say)
         for number, name in enumerate(TABLES, 1):
             with progress.step(f"analyse {number}/{len(TABLES)}: {name}"):
                 _write(spark, next(made), f"{version}/{name}", name)
@@ -141,6 +147,8 @@ def analyse(spark: SparkSession, output: Output, span: Span, progress: Progress)
 
 
 def _write(spark: SparkSession, table: Table, path: str, name: str) -> None:
+    if table is None:
+        table = in_memory.empty(name)
     if isinstance(table, pa.Table):
         if (folder := storage.on_this_machine(spark, path)) is not None:
             in_memory.write(table, folder)
@@ -169,30 +177,86 @@ def typed(table: DataFrame, name: str) -> DataFrame:
     return table.select(*(F.col(f"`{field.name}`").cast(field.dataType) for field in columns))
 
 
-def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[Table]:
-    """The tables in the order of ``TABLES``."""
+Stretches: TypeAlias = Mapping[str, Sequence[tuple[int, int]]]
+
+
+class _Record(NamedTuple):
+    """Who was recorded when: table ``coverage``, and ``coverage.stretches``, each of Spark or in memory.
+
+    ``twice`` has hosts with a recorder and a capture, ``hosts`` all; ``span_ns`` is from the beginning of the first
+    record to the end of the last. ``linked``: one of them tells of links.
+    """
+
+    covered: Table
+    stretches: DataFrame | Stretches
+    twice: Sequence[str]
+    hosts: Sequence[str]
+    span_ns: int
+    linked: bool
+
+    @property
+    def slot_ns(self) -> int:
+        """Slots of ten seconds would leave out too much at the ends of a short record."""
+        return SHORT_SLOT_NS if self.span_ns < SHORT_NS else SLOT_NS
+
+    @property
+    def step_seconds(self) -> int | None:
+        return steps.seconds_of(self.span_ns)
+
+
+def tables(
+    found: Digests, span: Span, keep: Keeping, say: Callable[[str], None] = lambda _: None
+) -> Iterator[Table]:
+    """The tables in the order of ``TABLES``; what was left aside for them, ``say`` is told."""
     span = span.of_minutes()
     seen_span = span.widened(MARGIN_NS)
     days = found.each(lambda _, frame: _of_days(frame, seen_span))
-    days = days._replace(marks=keep(days.marks))
-    covered = keep(coverage.coverage(days.marks, *seen_span))
-    twice = coverage.captured_twice(covered)
-    days = days.each(lambda _, frame: coverage.counted(frame, twice))
-    stretches = keep(coverage.stretches(days.marks, covered))
+    if found.parts is None:
+        days = days._replace(marks=keep(days.marks))
+    whole = _record(days, found.parts, seen_span, keep)
+    days = days.each(lambda _, frame: coverage.counted(frame, whole.twice))
     during = days.during(*span, MARGIN_NS)
-    span_ns, recorded, linked = _extent(covered)
-    # Slots of ten seconds would leave out too much at the ends of a short record.
-    slot_ns = SHORT_SLOT_NS if span_ns < SHORT_NS else SLOT_NS
-    yield covered
+    yield whole.covered
 
-    held = None if linked else _held(found.parts, span, seen_span, twice, stretches, slot_ns)
+    held = None if whole.linked else _held(found.parts, whole, during, span, seen_span)
     if held is not None:
-        yield from _tables_in_memory(
-            held, during, covered, stretches, recorded, steps.seconds_of(span_ns), keep
-        )
-        return
+        yield from _tables_in_memory(held, during, whole, keep)
+    else:
+        relayed = relays.relays(days.marks, whole.hosts, keep) if whole.linked else None
+        if relayed and (cut := relayed.cut).sources:
+            say(
+                f"analyse: too much was left out of {cut.sources:,} relayed sources to look at, "
+                f"{cut.numbers:,} messages; gaps of these count as no loss"
+            )
+        yield from _tables_of_spark(during, relayed, whole, keep)
 
-    relayed = relays.relays(days.marks, recorded, keep) if linked else None
+
+def _record(days: Digests, parts: Parts | None, seen_span: Span, keep: Keeping) -> _Record:
+    """In memory where the marks are on this machine, and not too many."""
+    if parts is not None and parts.count("marks") <= MOST["marks"]:
+        covered = coverage.covered(parts.table("marks", *_on_days(seen_span)), *seen_span)
+        names = {"from_ns": "min", "until_ns": "max", "links": "sum"}
+        found = covered.table.group_by("host").aggregate([*names.items()])
+        rows = zip(
+            *(found[name].to_pylist() for name in ("host", *(f"{n}_{how}" for n, how in names.items()))),
+            strict=True,
+        )
+        table = in_memory.typed(covered.table, "coverage")
+        return _of(rows, table, covered.stretches, covered.twice)
+    table = keep(coverage.coverage(days.marks, *seen_span))
+    found = table.groupBy("host").agg(F.min("from_ns"), F.max("until_ns"), F.sum("links")).collect()
+    twice = coverage.captured_twice(table)
+    stretches = keep(coverage.stretches(coverage.counted(days.marks, twice), table))
+    return _of(found, table, stretches, twice)
+
+
+def _tables_of_spark(
+    during: Digests, relayed: relays.Relays | None, whole: _Record, keep: Keeping
+) -> Iterator[Table]:
+    """The tables after the first."""
+    stretches, slot_ns = whole.stretches, whole.slot_ns
+    if not isinstance(stretches, DataFrame):
+        stretches = in_memory.stretches_frame(during.rows.sparkSession, stretches)
     if relayed:
         during = during._replace(words=relayed.words(during.words), beats=relayed.beats(during.beats))
     numbers = keep.placed(words.of(during.words, slot_ns))
@@ -208,19 +272,39 @@ def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[Table]:
     if relayed:
         sampled = keep(relayed.sample(sampled))
         gaps = keep(relayed.gaps(gaps))
-    delayed = keep(latency.delays(sampled, owned))
-    fastest = keep(latency.fastest(delayed))
-    offsets = keep(latency.offsets(fastest))
     talk = keep(during.heard)
     heard = keep(segments.heard(relayed.heard(talk) if relayed else talk))
-    known = keep(segments.addresses(heard, owned))
-    places = [*segments.segments(segments.edges(heard, owned, known), recorded)]
-    connected = segments.frame(covered, places)
-    receivers = keep(delivery.pairs(owned, connected, stretches, offsets))
-    sent = keep(delivery.sent(numbers, owned))
-    matched = keep(delivery.matched(sent, delivery.received(numbers, sent), receivers, slot_ns))
+    known, edges = segments.whom(heard, owned)
+    places = [*segments.segments(edges, whole.hosts)]
+    connected = segments.frame(talk, places)
     left_out = relayed.left_out if relayed else None
-    guessed = keep(delivery.by_gaps(gaps, sent, owned, stretches, offsets, left_out))
+    found = _Numbers(numbers, gaps, sampled, owned, connected, stretches, left_out)
+    yield from _tables_of_pairs(found, slot_ns, whole.step_seconds, keep)
+    yield from _tables_of_rows(during, talk, known, stretches, numbers, slot_ns, keep)
+    yield links.links(during.marks, sampled, places, keep) if relayed else None
+
+
+class _Numbers(NamedTuple):
+    """What ``_tables_of_pairs`` is made of: results of the functions of these names."""
+
+    numbers: DataFrame
+    gaps: DataFrame
+    sampled: DataFrame
+    owned: DataFrame
+    connected: DataFrame
+    stretches: DataFrame
+    left_out: DataFrame | None
+
+
+def _tables_of_pairs(of: _Numbers, slot_ns: int, seconds: int | None, keep: Keeping) -> Iterator[Table]:
+    """The tables from ``minutes`` to ``steps``."""
+    delayed = keep(latency.delays(of.sampled, of.owned))
+    fastest = keep(latency.fastest(delayed))
+    offsets = keep(latency.offsets(fastest))
+    receivers = keep(delivery.pairs(of.owned, of.connected, of.stretches, offsets))
+    sent = keep(delivery.sent(of.numbers, of.owned))
+    matched = keep(delivery.matched(sent, delivery.received(of.numbers, sent), receivers, slot_ns))
+    guessed = keep(delivery.by_gaps(of.gaps, sent, of.owned, of.stretches, offsets, of.left_out))
     by_minute = keep(delivery.by_minute(matched, slot_ns))
     minutes = keep(delivery.counted(by_minute, guessed))
     yield delivery.minutes(minutes)
@@ -230,101 +314,94 @@ def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[Table]:
     yield delivery.by_source(delivery.sums(matched, slot_ns), guessed)
     yield delivery.senders(matched, slot_ns)
     yield copies.copies(by_minute)
-    yield steps.steps(matched, guessed, minutes, slot_ns, steps.seconds_of(span_ns))
-    yield from _tables_of_rows(during, talk, known, stretches, numbers, slot_ns, keep)
-    yield links.links(during.marks, sampled, places, keep) if linked else links.frame(covered, [])
+    yield steps.steps(matched, guessed, minutes, slot_ns, seconds)
 
 
-def _tables_in_memory(
-    held: InMemory,
-    during: Digests,
-    covered: DataFrame,
-    stretches: DataFrame,
-    recorded: Sequence[str],
-    seconds: int | None,
-    keep: Keeping,
-) -> Iterator[Table]:
+def _tables_in_memory(held: InMemory, during: Digests, whole: _Record, keep: Keeping) -> Iterator[Table]:
     """The tables after the first, with what ``held`` finds in place of what Spark would; nothing is relayed."""
     yield held.sources()
-    owned, offsets = keep(held.owned()), keep(held.offsets())
-    talk = keep(during.heard)
-    heard = keep(segments.heard(talk))
-    known = keep(segments.addresses(heard, owned))
-    connected = segments.frame(covered, segments.segments(segments.edges(heard, owned, known), recorded))
-    made = held.matched(delivery.pairs(owned, connected, stretches, offsets), seconds)
+    told = held.talks()
+    known = segments.addresses(told)
+    made = held.matched(segments.segments(segments.edges(told, known), whole.hosts), whole.step_seconds)
     minutes, bursts, losses = held.frame(made.minutes), held.frame(made.bursts), made.losses
+    stretches = held.stretches()
     guessed = None
     if (gaps := held.gaps()) is not None:
-        guessed = keep(delivery.by_gaps(gaps, held.sent(), owned, stretches, offsets))
+        guessed = keep(delivery.by_gaps(gaps, held.sent(), held.owned(), stretches, held.offsets()))
         bursts = bursts.unionByName(delivery.guessed_bursts(guessed))
         losses = delivery.by_source(held.frame(losses), guessed)
     minutes, bursts = keep(delivery.counted(minutes, guessed)), keep(bursts)
-    yield delivery.minutes(minutes)
-    yield delivery.episodes(minutes, keep(delivery.outages(bursts)))
+    yield delivery.minutes(minutes) if guessed is not None else in_memory.typed(made.minutes, "minutes")
+    lossy = made.bursts.num_rows > 0 or guessed is not None
+    yield delivery.episodes(minutes, keep(delivery.outages(bursts))) if lossy else None
     yield delivery.delivery(minutes, bursts, held.latency())
     yield losses
     yield made.senders
     yield made.copies
     worst = keep(steps.worst_pairs(minutes))
-    drawn = [(row.sender, row.receiver) for row in worst.collect()] if seconds else []
-    yield steps.together(held.steps(drawn), guessed, worst, seconds)
-    yield from _tables_of_rows(during, talk, known, stretches, keep(held.late()), held.slot_ns, keep)
-    yield links.frame(covered, [])
+    drawn = [(row.sender, row.receiver) for row in worst.collect()] if whole.step_seconds else []
+    yield steps.together(held.steps(drawn), guessed, worst, whole.step_seconds)
+    numbers = keep(held.late())
+    yield from _tables_of_rows(during, keep(during.heard), known, stretches, numbers, whole.slot_ns, keep)
+    yield None
 
 
 def _tables_of_rows(
     during: Digests,
     talk: DataFrame,
-    known: DataFrame,
+    known: Mapping[str, str],
     stretches: DataFrame,
     numbers: DataFrame,
     slot_ns: int,
     keep: Keeping,
-) -> Iterator[DataFrame]:
-    """The tables from ``channels`` to ``reordering``. ``numbers``: of ``words.of``, what ``suspects`` asks for."""
+) -> Iterator[Table]:
+    """The tables from ``channels`` to ``reordering``. ``known`` are ``segments.addresses``; ``numbers`` are of
+    ``words.of`` what ``suspects`` asks for.
+    """
     best = keep(channels.witnesses(talk))
     yield channels.channels(channels.sizes(best, during.sizes, during.rows), keep)
     yield liveness.silences(keep(liveness.beats(during.beats)), stretches, keep)
-    yield rejected.rejected(during.rejected, known)
+    of_known = segments.frame(during.marks, known.items(), ("address", "known"))
+    none = during.parts is not None and not during.parts.count("rejected")
+    yield None if none else rejected.rejected(during.rejected, of_known)
     yield drops.drops(during.marks)
     yield reordering.reordering(reordering.suspects(during.rows, during.marks, numbers), slot_ns)
 
 
 def _held(
-    parts: Parts | None,
-    span: Span,
-    seen_span: Span,
-    twice: Sequence[str],
-    stretches: DataFrame,
-    slot_ns: int,
+    parts: Parts | None, whole: _Record, during: Digests, span: Span, seen_span: Span
 ) -> InMemory | None:
     """The numbers in memory, as far as they are on this machine and not too many."""
-    if parts is None or parts.rows("words") > WORDS or parts.rows("sample") > SAMPLED:
+    if parts is None or isinstance(whole.stretches, DataFrame):
         return None
-    host, capture, day = (pc.field(name) for name in ("host", "capture", "date"))
-    where = [~(capture & host.isin(twice))] if twice else []
-    if seen_span.since_ns is not None:
-        where.append(day >= date(seen_span.since_ns))
-    if seen_span.until_ns is not None:
-        where.append(day <= date(seen_span.until_ns))
+    if any(parts.count(name) > MOST[name] for name in _HELD):
+        return None
+    where = _on_days(seen_span)
+    if whole.twice:
+        where.append(~(pc.field("capture") & pc.field("host").isin(whole.twice)))
     found = {}
-    for name, (began, ended), limits in (
-        ("words", ("first_ns", "last_ns"), span),
-        ("sample", ("time_ns", "time_ns"), seen_span),
-    ):
+    for name, (began, ended, unit_ns) in _HELD.items():
+        since_ns, until_ns = span if name == "words" else seen_span
         limited = list(where)
-        if limits.since_ns is not None:
-            limited.append(pc.field(ended) >= limits.since_ns)
-        if limits.until_ns is not None:
-            limited.append(pc.field(began) < limits.until_ns)
+        if since_ns is not None:
+            limited.append(pc.field(ended) >= since_ns // unit_ns)
+        if until_ns is not None:
+            limited.append(pc.field(began) < -(-until_ns // unit_ns))
         found[name] = parts.table(name, *limited)
-    if parts.several or span != Span():
-        more = parts.rest.each(lambda _, frame: coverage.counted(_of_days(frame, seen_span), twice))
-        more = more.during(*span, MARGIN_NS)
-        for name, table in found.items():
-            added = getattr(more, name).select(*table.column_names).toArrow().cast(table.schema)
-            found[name] = pa.concat_tables([table, added])
-    return InMemory(found["words"], found["sample"], stretches, slot_ns)
+    if span != Span():
+        margins = during.of_margins("words", *span, MARGIN_NS).select(*found["words"].column_names).toArrow()
+        found["words"] = pa.concat_tables([found["words"], margins.cast(found["words"].schema)])
+    return InMemory(during.rows.sparkSession, found, whole.stretches, whole.slot_ns)
+
+
+def _on_days(span: Span) -> list[pc.Expression]:
+    """``_of_days``, of digests in memory."""
+    day, limits = pc.field("date"), []
+    if span.since_ns is not None:
+        limits.append(day >= date(span.since_ns))
+    if span.until_ns is not None:
+        limits.append(day <= date(span.until_ns))
+    return limits
 
 
 def _of_days(rows: DataFrame, span: Span) -> DataFrame:
@@ -336,16 +413,11 @@ def _of_days(rows: DataFrame, span: Span) -> DataFrame:
     return rows
 
 
-def _extent(covered: DataFrame) -> tuple[int, list[str], bool]:
-    """The time from the beginning of the first record to the end of the last, the hosts, and whether any tells of
-    links.
-    """
-    rows = (
-        covered.groupBy("host")
-        .agg(F.min("from_ns").alias("first"), F.max("until_ns").alias("last"), F.sum("links").alias("links"))
-        .collect()
-    )
-    if not rows:
+def _of(
+    rows: Iterable[Sequence[Any]], covered: Table, stretches: DataFrame | Stretches, twice: Sequence[str]
+) -> _Record:
+    """``rows`` say of each host from when to when there is a record, and how often it tells of links."""
+    hosts, first, last, told = [*zip(*rows, strict=True)] or [()] * 4
+    if not hosts:
         raise ConfigError("nothing was recorded in the time asked for (--since, --until)")
-    span_ns = max(row.last for row in rows) - min(row.first for row in rows)
-    return span_ns, [row.host for row in rows], any(row.links for row in rows)
+    return _Record(covered, stretches, twice, [*hosts], max(last) - min(first), any(told))

@@ -36,7 +36,9 @@ class Names:
         return found
 
     def strings(self, places: Array) -> Any:
-        of = pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), pa.array(self.all, pa.string()))
+        """Null for what is below 0."""
+        indices = pa.array(places, pa.int32(), mask=places < 0)
+        of = pa.DictionaryArray.from_arrays(indices, pa.array(self.all, pa.string()))
         return of.cast(pa.string())
 
 

@@ -13,14 +13,27 @@ Rules
   receiver if the receiver's record is whole from MARGIN_NS before the slot to MARGIN_NS after it.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline.layout import MARGIN_NS, ORIGIN
 from bccnd.pipeline.words import so_far
 from bccnd.recorder.layout import Direction, Mark
+
+_COVERED = pa.schema(
+    [
+        ("host", pa.string()), ("from_ns", pa.int64()), ("until_ns", pa.int64()), ("unrecorded", pa.int64()),
+        ("capture", pa.bool_()), ("counted", pa.bool_()), ("links", pa.int64()),
+    ]
+)  # fmt: skip
 
 
 def digest(traffic: DataFrame) -> DataFrame:
@@ -60,6 +73,70 @@ def coverage(traffic: DataFrame, since_ns: int | None = None, until_ns: int | No
     return spans.where("from_ns <= until_ns").select(
         "host", "from_ns", "until_ns", "unrecorded", "capture", counted.alias("counted"), "links"
     )
+
+
+class Covered(NamedTuple):
+    """``coverage`` of marks in memory: (host, from_ns, until_ns, unrecorded, capture, counted, links), and the
+    ``stretches`` of each host.
+    """
+
+    table: pa.Table
+    stretches: dict[str, list[tuple[int, int]]]
+
+    @property
+    def twice(self) -> list[str]:
+        """``captured_twice``."""
+        return sorted({*self.table.filter(~pc.field("counted"))["host"].to_pylist()})
+
+
+def covered(marks: pa.Table, since_ns: int | None = None, until_ns: int | None = None) -> Covered:
+    """``coverage`` and ``stretches`` of ``digest`` in memory."""
+    names = ("host", "capture", "time_ns", "verdict", "size")
+    rows = sorted(
+        zip(*(marks[name].to_pylist() for name in names), strict=True),
+        key=lambda row: (*row[:3], row[3] != Mark.OPENED),
+    )
+    spans: list[list[Any]] = []
+    for (host, capture), of in groupby(rows, key=itemgetter(0, 1)):
+        open_files = 0
+        for number, (*_, time_ns, kind, size) in enumerate(of):
+            open_files += {Mark.OPENED: 1, Mark.CLOSED: -1}.get(kind, 0)
+            if not number or (kind == Mark.OPENED and open_files == 1):
+                spans.append([host, time_ns, time_ns, 0, capture, 0])
+            span = spans[-1]
+            span[2] = time_ns
+            span[3] += (size or 0) * (kind == Mark.UNRECORDED)
+            span[5] += kind in {Mark.RELAYED, Mark.LINK}
+    for span in spans:
+        span[1] = span[1] if since_ns is None else max(span[1], since_ns)
+        span[2] = span[2] if until_ns is None else min(span[2], until_ns)
+    spans = [span for span in spans if span[1] <= span[2]]
+    by_recorder = {host for host, *_, capture, _ in spans if not capture}
+    found = [(*span[:5], not span[4] or span[0] not in by_recorder, span[5]) for span in spans]
+    twice = {host for host, *_, capture, _ in spans if capture and host in by_recorder}
+    holes = defaultdict[str, set[int]](set)
+    for host, capture, time_ns, kind, _ in rows:
+        if kind == Mark.UNRECORDED and not (capture and host in twice):
+            holes[host].add(time_ns)
+    return Covered(
+        pa.Table.from_pylist([dict(zip(_COVERED.names, row, strict=True)) for row in found], _COVERED),
+        _between(found, holes),
+    )
+
+
+def _between(
+    found: Iterable[tuple[Any, ...]], holes: Mapping[str, set[int]]
+) -> dict[str, list[tuple[int, int]]]:
+    """The spans that count, without their holes."""
+    stretches = defaultdict[str, list[tuple[int, int]]](list)
+    for host, from_ns, until_ns, _, _, counts, _ in sorted(found):
+        if not counts:
+            continue
+        within = sorted(at for at in holes.get(host, ()) if from_ns <= at <= until_ns)
+        starts = [from_ns, *(at + MARGIN_NS for at in within)]
+        ends = [*(at - MARGIN_NS for at in within), until_ns]
+        stretches[host] += [(start, end) for start, end in zip(starts, ends, strict=True) if start <= end]
+    return {host: sorted(spans) for host, spans in stretches.items() if spans}
 
 
 def captured_twice(covered: DataFrame) -> list[str]:

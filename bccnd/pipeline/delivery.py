@@ -252,14 +252,8 @@ def bursts(matched_words: DataFrame, sent_words: DataFrame, slot_ns: int) -> Dat
             _sent_ns("last_slots", "last").alias("until_ns"),
             "length",
         )
-        .select(
-            *PAIR,
-            "src",
-            minute(f"from_ns div {slot_ns} * {slot_ns}").alias("minute"),
-            "from_ns",
-            "until_ns",
-            "length",
-        )
+        .withColumn("minute", minute(f"from_ns div {slot_ns} * {slot_ns}"))
+        .select(*PAIR, "src", "minute", "from_ns", "until_ns", "length")
     )
 
 
@@ -288,50 +282,17 @@ def by_gaps(
     between, without what the sender's record has: that is ``matched``. ``left_out`` (src, word, known) has, as bits,
     what is not missing either.
     """
-    by_receiver = F.expr(
-        """exists(stretches, s -> s.from_ns + coalesce(most_ns, 0) <= coalesce(since_ns, first_ns)
-            AND s.until_ns + coalesce(least_ns, 0) >= last_ns)"""
-    )
-    judged = (
-        gaps.join(F.broadcast(owned), "src")
-        .where("sender != receiver")
-        .join(F.broadcast(stretches.withColumnRenamed("host", "sender")), "sender", "left")
-        .join(F.broadcast(offsets), list(PAIR), "left")
-        .where(~F.col("recorded") | ~F.coalesce(by_receiver, F.lit(False)))
-    )
-    pieces = F.expr(
-        """concat(
-            IF(before > 0, transform(sequence(previous, word - 1), w -> struct(
-                w AS word,
-                IF(w > previous, -1L, IF(previous_high = 63, 0L, shiftleft(-1L, previous_high + 1))) AS missing,
-                0L AS got, 0L AS late, 0L AS repaired)), CAST(array() AS array<struct<
-                    word: bigint, missing: bigint, got: bigint, late: bigint, repaired: bigint>>)),
-            array(struct(
-                word, inside | IF(before > 0, ~shiftleft(-1L, low), 0L) AS missing,
-                bits AS got, late_bits AS late, repaired_bits AS repaired)))"""
-    )
     known = sent_words.select("src", "word", F.expr(_ALL_SENT).alias("known"))
     if left_out is not None:
         known = known.unionByName(left_out)
     known = known.groupBy("src", "word").agg(F.bit_or("known").alias("known"))
+    span = F.expr(
+        """named_struct('from_ns', from_ns, 'until_ns', until_ns,
+            'from', (from_word - word) * 64 + from_bit, 'until', (until_word - word) * 64 + until_bit)"""
+    )
     return (
-        judged.select(
-            *(*PAIR, "src", "epoch"),
-            minute("first_ns").alias("minute"),
-            F.expr("IF(before > 0, since_ns, first_ns)").alias("from_ns"),
-            F.expr("IF(inside = 0, first_ns, last_ns)").alias("until_ns"),
-            F.expr("IF(before > 0, previous, word)").alias("from_word"),
-            F.expr("IF(before > 0, previous_high, low)").alias("from_bit"),
-            F.col("word").alias("until_word"),
-            F.when(F.col("inside") == 0, F.col("low")).otherwise(words.highest("bits")).alias("until_bit"),
-            F.explode(pieces).alias("piece"),
-        )
-        .select("*", "piece.*")
-        .withColumn(
-            "span",
-            F.expr("""named_struct('from_ns', from_ns, 'until_ns', until_ns,
-            'from', (from_word - word) * 64 + from_bit, 'until', (until_word - word) * 64 + until_bit)"""),
-        )
+        _pieces(_judged(gaps, owned, stretches, offsets))
+        .withColumn("span", span)
         .join(known, ["src", "word"], "left")
         .withColumn("known", F.coalesce("known", F.lit(0).cast("bigint")))
         .withColumn("missing", F.expr("missing & ~known"))
@@ -344,6 +305,49 @@ def by_gaps(
         )
         .where("sent > 0")
     )
+
+
+def _judged(gaps: DataFrame, owned: DataFrame, stretches: DataFrame, offsets: DataFrame) -> DataFrame:
+    """Those of ``loss.gaps`` that the sender's record says nothing of, with (sender)."""
+    by_sender = F.expr(
+        """exists(stretches, s -> s.from_ns + coalesce(most_ns, 0) <= coalesce(since_ns, first_ns)
+            AND s.until_ns + coalesce(least_ns, 0) >= last_ns)"""
+    )
+    return (
+        gaps.join(F.broadcast(owned), "src")
+        .where("sender != receiver")
+        .join(F.broadcast(stretches.withColumnRenamed("host", "sender")), "sender", "left")
+        .join(F.broadcast(offsets), list(PAIR), "left")
+        .where(~F.col("recorded") | ~F.coalesce(by_sender, F.lit(False)))
+    )
+
+
+def _pieces(judged: DataFrame) -> DataFrame:
+    """-> (sender, receiver, src, epoch, minute, from_ns, until_ns, from_word, from_bit, until_word, until_bit, word,
+    missing, got, late, repaired): a row for each word that a gap has a part in.
+    """
+    pieces = F.expr(
+        """concat(
+            IF(before > 0, transform(sequence(previous, word - 1), w -> struct(
+                w AS word,
+                IF(w > previous, -1L, IF(previous_high = 63, 0L, shiftleft(-1L, previous_high + 1))) AS missing,
+                0L AS got, 0L AS late, 0L AS repaired)), CAST(array() AS array<struct<
+                    word: bigint, missing: bigint, got: bigint, late: bigint, repaired: bigint>>)),
+            array(struct(
+                word, inside | IF(before > 0, ~shiftleft(-1L, low), 0L) AS missing,
+                bits AS got, late_bits AS late, repaired_bits AS repaired)))"""
+    )
+    return judged.select(
+        *(*PAIR, "src", "epoch"),
+        minute("first_ns").alias("minute"),
+        F.expr("IF(before > 0, since_ns, first_ns)").alias("from_ns"),
+        F.expr("IF(inside = 0, first_ns, last_ns)").alias("until_ns"),
+        F.expr("IF(before > 0, previous, word)").alias("from_word"),
+        F.expr("IF(before > 0, previous_high, low)").alias("from_bit"),
+        F.col("word").alias("until_word"),
+        F.when(F.col("inside") == 0, F.col("low")).otherwise(words.highest("bits")).alias("until_bit"),
+        F.explode(pieces).alias("piece"),
+    ).select("*", "piece.*")
 
 
 def guessed_bursts(guessed: DataFrame) -> DataFrame:

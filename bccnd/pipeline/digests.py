@@ -2,21 +2,21 @@
 
     traffic/batch=0 ... batch=8              rows, as ingested
     traffic/_digests/1/batch=0-5/<kind>      what the tables need of the rows of the batches 0 to 5
-    traffic/_digests/1/batch=6-7/<kind>      the same of 6 and 7; of 8 there is too little yet, so its rows are read
+    traffic/_digests/1/batch=6-7/<kind>      the same of 6 and 7; of 8 there is too little yet
 
 Rules
 - A digest counts once its directory has ``_SUCCESS``, which is written last, until one that holds it has, too. What a
   kill leaves, the next ``analyse`` removes. Only ``analyse`` reads digests.
 - The tables are the same, whatever was digested before: digests are sums, extremes and sets of bits, which are put
   together in any order, and rows that were chosen by themselves.
-- New batches are digested once there are BYTES of them; to write a digest of less takes longer than to read the rows
-  again. A batch that ``ingest`` may write again, because it was killed, is not digested.
+- New batches are digested for good once there are BYTES of them, and are no longer written again: ``ingest`` may
+  write one again that was killed. Of others each ``analyse`` makes a digest anew.
 - A new digest takes up the last ones before it that hold no more batches than itself. So there are few, of sizes that
   double, and what is in them is written again only so many times.
 - What ``maintain`` merges stays digested: the rows are the same. Where digests hold a part of a merged batch only, it
   is digested anew.
-- On one machine a batch is digested in two passes, by columns (``columnar``). On a cluster, and where there is too
-  little for a digest, each kind is made of the rows by Spark, with the same result.
+- On one machine a batch is digested in two passes, by columns (``columnar``), and where there is little, by the
+  driver. On a cluster each kind is made of the rows by Spark, with the same result.
 - A digest is exact to the minute, of who heard whom to the hour. The margins around the time that is analysed are
   read from the rows.
 - Each digest says of its rows whether tcpdump recorded them, and their date: what is too old, or recorded twice, is
@@ -45,8 +45,12 @@ from bccnd.pipeline.times import HOUR_NS, SECOND_NS
 FORM = 3
 # As much as a million rows without payloads.
 BYTES = 16 << 20
+# Of less, to start Python for Spark's tasks takes longer than it saves.
+DRIVER_BYTES = 4 << 20
 # What a task digests.
 TASK_BYTES = 64 << 20
+# The directory of the digest that is made anew.
+FEW = "few"
 
 
 class Digests(NamedTuple):
@@ -70,11 +74,6 @@ class Digests(NamedTuple):
         """What belongs to that time, of whole minutes, or to so much time before and after it, which rows tell."""
         first_ns = None if since_ns is None else since_ns - margin_ns
         last_ns = None if until_ns is None else until_ns + margin_ns
-        edges = F.lit(False)
-        if since_ns is not None:
-            edges |= F.col("time_ns").between(since_ns - margin_ns, since_ns - 1)
-        if until_ns is not None:
-            edges |= F.col("time_ns").between(until_ns, until_ns + margin_ns - 1)
 
         def cut(name: str, frame: DataFrame) -> DataFrame:
             if name not in _OF_MINUTES:
@@ -82,22 +81,29 @@ class Digests(NamedTuple):
                 return _between(frame, began, ended, first_ns, last_ns)
             frame = _between(frame, *_OF_MINUTES[name], since_ns, until_ns)
             limited = since_ns is not None or until_ns is not None
-            return frame.unionByName(KINDS[name](self.rows.where(edges))) if limited else frame
+            return (
+                frame.unionByName(self.of_margins(name, since_ns, until_ns, margin_ns)) if limited else frame
+            )
 
         return self.each(cut)
 
+    def of_margins(self, name: str, since_ns: int | None, until_ns: int | None, margin_ns: int) -> DataFrame:
+        """The digest of the rows before and after that time."""
+        edges = F.lit(False)
+        if since_ns is not None:
+            edges |= F.col("time_ns").between(since_ns - margin_ns, since_ns - 1)
+        if until_ns is not None:
+            edges |= F.col("time_ns").between(until_ns, until_ns + margin_ns - 1)
+        return KINDS[name](self.rows.where(edges))
+
 
 class Parts(NamedTuple):
-    """Where digests lie on this machine, and the digests of the rows that are in none of them: ``several`` if there
-    are such rows.
-    """
+    """Where all digests lie, if they lie on this machine."""
 
     folders: Sequence[Path]
     since: str  # the first date that counts, or nothing
-    rest: Digests
-    several: bool
 
-    def rows(self, name: str) -> int:
+    def count(self, name: str) -> int:
         return sum(pq.ParquetFile(file).metadata.num_rows for file in self._files(name))
 
     def table(self, name: str, *conditions: pc.Expression) -> pa.Table:
@@ -178,25 +184,24 @@ def kept(spark: SparkSession, output: Output) -> Digests:
             done = sorted([*(each for each in done if each not in taken), made])
             for each in taken:
                 storage.delete(spark, each.path)
-    rows = storage.traffic(spark, output, new) if new else None
-    parts = _parts(spark, output, done, every, rows)
+    few = f"{_folder(output)}/{FEW}"
+    storage.delete(spark, few)
+    parts = rows = None
+    if (folder := _here(spark, few)) is not None:
+        if new:
+            _write_here(spark, output, folder, [], new)
+            done = [*done, Batch(new[0].first, new[-1].last, False, few)]
+        folders = [storage.on_this_machine(spark, each.path) or Path() for each in done]
+        parts = Parts(folders, storage.kept_since(spark, output))
+    elif new:
+        rows = storage.traffic(spark, output, new)
     return _digests(every, _together(spark, output, done, rows), parts)
 
 
-def _parts(
-    spark: SparkSession, output: Output, done: Sequence[Batch], every: DataFrame, rows: DataFrame | None
-) -> Parts | None:
+def _here(spark: SparkSession, path: str) -> Path | None:
+    """The path, where Python may do it: the workers of a cluster have none, nor, perhaps, the files."""
     local = str(spark.sparkContext.master).startswith("local")
-    if not local or storage.on_this_machine(spark, output.root) is None:
-        return None
-    folders = [storage.on_this_machine(spark, each.path) for each in done]
-    made = _made(every.where("false") if rows is None else rows)
-    return Parts(
-        [folder for folder in folders if folder is not None],
-        storage.kept_since(spark, output),
-        _digests(every, made),
-        rows is not None,
-    )
+    return storage.on_this_machine(spark, path) if local else None
 
 
 def selected(batches: Sequence[Batch], digests: Iterable[Batch]) -> tuple[list[Batch], list[Batch]]:
@@ -296,9 +301,7 @@ def _write(
 ) -> None:
     """Write the digest of the batches ``run``, and of what was ``taken`` up."""
     storage.delete(spark, path)
-    context = spark.sparkContext
-    # The workers of a cluster have neither Python nor, perhaps, the file system.
-    if str(context.master).startswith("local") and (folder := storage.on_this_machine(spark, path)):
+    if folder := _here(spark, path):
         _write_here(spark, output, folder, taken, run)
     else:
         for name, frame in _together(spark, output, taken, storage.traffic(spark, output, run)).items():
@@ -319,7 +322,8 @@ def _write_here(
     # The largest first, so that tasks have about the same to do.
     found.sort(key=lambda file: (-file.stat().st_size, file))
     bytes_in_all = sum(file.stat().st_size for file in found)
-    of = max(spark.sparkContext.defaultParallelism, bytes_in_all // TASK_BYTES)
+    little = bytes_in_all < DRIVER_BYTES
+    of = 1 if little else max(spark.sparkContext.defaultParallelism, bytes_in_all // TASK_BYTES)
     folders = [str(storage.on_this_machine(spark, each.path)) for each in taken]
     tasks = [
         columnar.Task([str(file) for file in found], folders, since, str(folder), number, of)
@@ -327,6 +331,8 @@ def _write_here(
     ]
 
     def done(kinds: list[str], apart: int = 1) -> int:
+        if little:
+            return sum(task.write(kinds, apart) for task in tasks)
         jobs = spark.sparkContext.parallelize(tasks, of)
         return sum(jobs.map(lambda task: task.write(kinds, apart)).collect())
 

@@ -3,30 +3,40 @@
 Rules
 - What it finds, Spark would find as well: ``analyse`` takes whichever can be had. The rest of the tables, of few
   rows, are Spark's.
-- Words of more rows than WORDS, or samples of more than SAMPLED, do not fit into memory: then Spark does all.
+- What has more rows than MOST says does not fit into memory: then Spark does all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
-from bccnd.pipeline import arrays, delays, latency, matching
+from bccnd.pipeline import arrays, delays, latency, matching, segments
 from bccnd.pipeline.arrays import Array, Columns
 from bccnd.pipeline.columnar import in_sample
 from bccnd.pipeline.layout import PAIR, TABLES
+from bccnd.pipeline.segments import Talk
 from bccnd.pipeline.times import HOUR_NS, MINUTE_NS, SECOND_NS
+from bccnd.recorder.layout import Direction
 
 # Rows of digests. A million take 700 MB while they are matched.
 WORDS = 4_000_000
 # Of each digest as many as ``latency`` samples, and all messages of who chooses numbers that are in each sample.
 SAMPLED = 4 * latency.SAMPLED_ROWS
+# Rows of ``marks``, which Python looks at one by one.
+MARKS = 500_000
+MOST = {"words": WORDS, "sample": SAMPLED, "heard": WORDS, "marks": MARKS}
+_ENDS = ("from_ns", "until_ns")
 _TIMES = {"hour": HOUR_NS, "minute": MINUTE_NS}
 _MOMENT = pa.timestamp("us", tz="UTC")
 _TYPES = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "double": pa.float64(),
@@ -44,13 +54,25 @@ class Found(NamedTuple):
 
 
 class InMemory:
-    """Of digests ``words`` and ``sample``."""
+    """Of digests ``words``, ``sample`` and ``heard``, and the stretches of each host."""
 
-    def __init__(self, words: pa.Table, sample: pa.Table, stretches: DataFrame, slot_ns: int) -> None:
-        self._words = matching.Words(words, slot_ns)
+    def __init__(
+        self,
+        spark: SparkSession,
+        digests: Mapping[str, pa.Table],
+        stretches: Mapping[str, Sequence[tuple[int, int]]],
+        slot_ns: int,
+    ) -> None:
+        sample, self._heard = digests["sample"], digests["heard"]
+        self._words = matching.Words(digests["words"], slot_ns, stretches)
         self._hosts, self.slot_ns = self._words.hosts, slot_ns
-        self._spark = stretches.sparkSession
-        self._stretches = self._by_host(stretches.toArrow())
+        self._spark, self._spans = spark, stretches
+        self._stretches = {
+            int(host): (np.array(spans, np.int64)[:, 0], np.array(spans, np.int64)[:, 1])
+            for host, spans in zip(
+                self._hosts.of(pa.array(stretches, pa.string())), stretches.values(), strict=True
+            )
+        }
         self._owner, self._recorded = self._words.owners()
         self._seen = self._words.of(False)
         self._gaps = matching.gaps(self._seen, self._stretches)
@@ -59,15 +81,6 @@ class InMemory:
         self._latencies = delays.latencies(
             self._words, sample.filter(pa.array(taken)), self._owner, self._recorded
         )
-
-    def _by_host(self, stretches: pa.Table) -> dict[int, tuple[Array, Array]]:
-        hosts = self._hosts.of(stretches["host"])
-        found = {}
-        for host, spans in zip(hosts, stretches["stretches"].to_pylist(), strict=True):
-            if host >= 0:
-                since, until = ([span[name] for span in spans] for name in ("from_ns", "until_ns"))
-                found[int(host)] = np.array(since, np.int64), np.array(until, np.int64)
-        return found
 
     # -- as Spark's functions
 
@@ -85,6 +98,63 @@ class InMemory:
                 "recorded": pa.array(self._recorded),
             }
         )
+
+    def talks(self) -> list[Talk]:
+        """``segments.whom`` makes ``addresses`` and ``edges`` of it."""
+        rows = self._heard.filter(
+            pc.field("direction").isin([Direction.IN.value, Direction.ECHO.value])
+            & pc.field("address").is_valid()
+        )
+        owner = np.append(self._owner, -1)[self._words.sources.of(rows["src"])]
+        told = pa.table(
+            {
+                **{name: rows[name] for name in ("host", "interface", "address", "delivered")},
+                "echo": pc.equal(rows["direction"], Direction.ECHO.value),
+                "sender": self._hosts.strings(owner),
+            }
+        )
+        sums = told.group_by([*Talk._fields[:-1]]).aggregate([("delivered", "sum")])
+        return segments.talks(sums.rename_columns({"delivered_sum": "delivered"}))
+
+    def pairs(self, places: Iterable[tuple[str, str]]) -> pa.Table:
+        """``delivery.pairs``, of ``segments.segments``."""
+        together = defaultdict[str, set[str]](set)
+        for host, segment in places:
+            together[segment].add(host)
+        senders = {self._hosts.all[host] for host in self._owner[self._recorded]}
+        found = sorted(
+            {
+                (sender, receiver)
+                for hosts in together.values()
+                for sender in hosts & senders
+                for receiver in hosts & self._spans.keys()
+                if sender != receiver
+            }
+        )
+        offsets = self._latencies.offsets
+        ahead = zip(*(self._hosts.strings(offsets[name]).to_pylist() for name in PAIR), strict=True)
+        apart = dict(
+            zip(
+                ahead,
+                zip(offsets["least_ns"].tolist(), offsets["most_ns"].tolist(), strict=True),
+                strict=True,
+            )
+        )
+        rows = []
+        for pair in found:
+            least, most = apart.get(pair, (0, 0))
+            rows.append([(since - least, until - most) for since, until in self._spans[pair[1]]])
+        columns = [*zip(*found, strict=True)] or [(), ()]
+        return pa.table(
+            {
+                **{name: pa.array(column, pa.string()) for name, column in zip(PAIR, columns, strict=True)},
+                "stretches": _spans(rows),
+            }
+        )
+
+    def stretches(self) -> DataFrame:
+        """``coverage.stretches``."""
+        return stretches_frame(self._spark, self._spans)
 
     def late(self) -> DataFrame:
         """Of ``words.of``, what ``reordering.suspects`` asks for."""
@@ -152,9 +222,9 @@ class InMemory:
         frame = self._frame({**known, "src": self._words.sources.strings(known["src"])})
         return frame.withColumn("slots", F.array(F.struct(F.col("known").alias("bits")))).drop("known")
 
-    def matched(self, receivers: DataFrame, seconds: int | None) -> Found:
-        """``delivery.pairs`` -> what is made of ``delivery.matched``; ``seconds`` are those of a step."""
-        self._pairs = matching.Pairs(receivers.toArrow(), self._hosts)
+    def matched(self, places: Iterable[tuple[str, str]], seconds: int | None) -> Found:
+        """``segments.segments`` -> what is made of ``delivery.matched``; ``seconds`` are those of a step."""
+        self._pairs = matching.Pairs(self.pairs(places), self._hosts)
         found = self._sent.matched(self._pairs, seconds * SECOND_NS if seconds else None)
         self._steps = found.steps
         minutes = self._named(found.minutes)
@@ -208,10 +278,29 @@ class InMemory:
         return typed(self._named(columns), name)
 
 
-def typed(columns: Mapping[str, Any], name: str) -> pa.Table:
+def typed(columns: Mapping[str, Any] | pa.Table, name: str) -> pa.Table:
     """The columns of ``TABLES[name]``, in their order and types."""
     fields = [column.split() for column in TABLES[name].split(", ")]
     return pa.table({field: columns[field].cast(_TYPES[of]) for field, of in fields})
+
+
+def empty(name: str) -> pa.Table:
+    """The columns of ``TABLES[name]``."""
+    columns = to_arrow_schema(cast("StructType", StructType.fromDDL(TABLES[name])), timezone="UTC")
+    return columns.empty_table()
+
+
+def stretches_frame(spark: SparkSession, stretches: Mapping[str, Sequence[tuple[int, int]]]) -> DataFrame:
+    """(host, stretches array<struct<from_ns, until_ns>>)."""
+    names = pa.array(stretches, pa.string())
+    return spark.createDataFrame(pa.table({"host": names, "stretches": _spans([*stretches.values()])}))
+
+
+def _spans(several: Sequence[Sequence[tuple[int, int]]]) -> pa.Array:
+    return pa.array(
+        [[dict(zip(_ENDS, span, strict=True)) for span in spans] for spans in several],
+        pa.list_(pa.struct([(name, pa.int64()) for name in _ENDS])),
+    )
 
 
 def write(table: pa.Table, folder: Path) -> None:

@@ -75,8 +75,11 @@ def recorded(spark: SparkSession, source: str, files: list[str]) -> DataFrame:
         else spark.createDataFrame([], f"{RECORDED}, file string, capture boolean")
     )
     if captured := [file for file in files if not file.endswith(".parquet")]:
-        from bccnd.pipeline.source.captures import captures  # only now: its executors need bccnd
+        # Only now: its executors need bccnd, and to register takes a second of a run without captures.
+        from bccnd.pipeline.source import register
+        from bccnd.pipeline.source.captures import captures
 
+        register(spark)
         return rows.unionByName(captures(spark, captured).withColumn("capture", F.lit(True)))
     return rows
 

@@ -261,7 +261,7 @@ def links(
     sampled: DataFrame,
     segments: Sequence[tuple[str, str]],
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
-) -> DataFrame:
+) -> pa.Table:
     """``coverage.digest``, ``Relays.sample`` and ``segments.segments`` -> table ``links``."""
     spoken = keep(said(marks))
     own, heard_of = exported(spoken).collect(), heard(spoken).collect()
@@ -270,10 +270,9 @@ def links(
     taken = keep(across(keep(crossings(sampled, importers))))
     ends = [(row.sender, row.importer) for row in taken.select("sender", "importer").distinct().collect()]
     timed = latencies(taken, ways_of(ends, own, heard_of, segments)) if ends else []
-    return frame(marks, rows(own, heard_of, timed))
+    return table(rows(own, heard_of, timed))
 
 
-def frame(like: DataFrame, found: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Rows of table ``links`` in the session of ``like``."""
+def table(found: Sequence[Mapping[str, Any]]) -> pa.Table:
     columns = to_arrow_schema(cast("StructType", StructType.fromDDL(TABLES["links"])), timezone="UTC")
-    return like.sparkSession.createDataFrame(pa.Table.from_pylist([*found], columns))
+    return pa.Table.from_pylist([*found], columns)

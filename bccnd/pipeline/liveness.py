@@ -97,12 +97,15 @@ def missed(beaten: DataFrame, stretches: DataFrame) -> DataFrame:
 
 def silences(
     beaten: DataFrame, stretches: DataFrame, keep: Callable[[DataFrame], DataFrame] = lambda frame: frame
-) -> DataFrame:
+) -> DataFrame | None:
     """``beats`` and ``coverage.stretches`` -> table ``silences``, a row for each observer that missed the source.
+    None if nobody missed any.
 
     ``keep`` is given a frame of few rows that is used several times.
     """
     gaps = keep(missed(beaten, stretches))
+    if gaps.isEmpty():
+        return None
     suspects = beaten.join(F.broadcast(gaps.select("src").distinct()), "src", "left_semi")
     watched = (
         suspects.groupBy(*_BEATER, "own")

@@ -13,7 +13,7 @@ Rules
 - Of the pairs of hosts only one receiver's are held at once: they grow with the square of the hosts.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -51,11 +51,14 @@ _ONE = np.int64(1)
 
 
 class Words:
-    """``words.of``: ``place`` counts (host, direction, source), and ``hosts`` are all that are named."""
+    """``words.of``: ``place`` counts (host, direction, source). ``hosts`` are all that are named, and those that are
+    ``recorded``: of one that hears nothing there are no words.
+    """
 
-    def __init__(self, digests: pa.Table, slot_ns: int) -> None:
+    def __init__(self, digests: pa.Table, slot_ns: int, recorded: Iterable[str] = ()) -> None:
         sources = digests["src"].unique().to_pylist()
-        self.hosts = Names(digests["host"].unique().to_pylist(), (src.partition("/")[0] for src in sources))
+        named = (src.partition("/")[0] for src in sources)
+        self.hosts = Names(digests["host"].unique().to_pylist(), named, recorded)
         self.sources = Names(sources)
         self.slot_ns = slot_ns
         numbers = ("word", "slot", *BITS, "rows", "late", "first_ns", "last_ns")

@@ -11,6 +11,7 @@ Rules
 - Where several hosts relay to one segment, each of them that has a record is a sender of what it brought, and has
   received what the others did.
 - A file may come from another host and say anything. A range of more numbers than a daemon may name is passed over.
+  Of a source of which more was left out than WORDS_OF_SOURCE nothing is looked at: its gaps are no losses, either.
 - A relayed message came from the address of the host that relays it, if only one does. Relayed heartbeats say nothing
   about silence.
 """
@@ -28,16 +29,25 @@ from bccnd.pipeline.words import SEEN_NS, SENT_NS
 from bccnd.recorder.layout import Mark
 from bccnd.wire.repair import OFFSET_LIMIT
 
+# As 64 numbers each: a hundred messages a second for a week. A line of a datagram can name 16,384.
+WORDS_OF_SOURCE = 1 << 20
 _SAID = "by string, sources array<struct<src: string, left_out: array<array<decimal(20,0)>>>>"
+
+
+class Cut(NamedTuple):
+    sources: int
+    numbers: int
 
 
 class Relays(NamedTuple):
     """``via``: (host, src, via, alone), what is relayed where: ``via`` has its name there; a row for each host that
-    relays it, ``alone`` if no other one does. ``left_out``: (src, word, known), by that name, as bits.
+    relays it, ``alone`` if no other one does. ``left_out``: (src, word, known), by that name, as bits. ``cut``:
+    of how many sources nothing is in it because there was too much, and how many numbers that was.
     """
 
     via: DataFrame
     left_out: DataFrame
+    cut: "Cut"
 
     def words(self, digests: DataFrame) -> DataFrame:
         """``words.digest`` by these names."""
@@ -118,9 +128,10 @@ def relays(marks: DataFrame, recorded: Iterable[str], keep: Callable[[DataFrame]
     named = F.broadcast(storage.of_strings(marks.sparkSession, {"by": ones, "sender": others}))
     via = F.concat("src", F.lit(VIA), "sender").alias("via")
     alone = (~F.col("by").isin(several)).alias("alone")
+    ranges = told.join(named, "by").select(via.alias("src"), F.explode("left_out").alias("range"))
+    few, cut = _bounded(_ranges(ranges), keep)
     return Relays(
-        keep(told.join(named, "by").select("host", "src", via, alone).distinct()),
-        keep(_words(told.join(named, "by").select(via.alias("src"), F.explode("left_out").alias("range")))),
+        keep(told.join(named, "by").select("host", "src", via, alone).distinct()), keep(_words(few)), cut
     )
 
 
@@ -148,9 +159,10 @@ def senders(together: Iterable[Iterable[str]], recorded: Iterable[str]) -> dict[
     }
 
 
-def _words(ranges: DataFrame) -> DataFrame:
-    """(src, range array<decimal>, of the first and the last number) -> (src, word, known)."""
-    low, high = "IF(word = first_word, first_bit, 0)", "IF(word = last_word, last_bit, 63)"
+def _ranges(ranges: DataFrame) -> DataFrame:
+    """(src, range array<decimal>, of the first and the last number) -> (src, first_word, first_bit, last_word,
+    last_bit, numbers), each once: all who heard it wrote it down.
+    """
     return (
         ranges.where("size(range) = 2 AND range[0] <= range[1]")
         .where(F.expr(f"range[1] - range[0] < {OFFSET_LIMIT}"))
@@ -160,8 +172,30 @@ def _words(ranges: DataFrame) -> DataFrame:
             "CAST(range[0] % 64 AS int) AS first_bit",
             "range[1] div 64 AS last_word",
             "CAST(range[1] % 64 AS int) AS last_bit",
+            "CAST(range[1] - range[0] + 1 AS bigint) AS numbers",
         )
-        .withColumn("word", F.explode(F.expr("sequence(first_word, last_word)")))
+        .distinct()
+    )
+
+
+def _bounded(ranges: DataFrame, keep: Callable[[DataFrame], DataFrame]) -> tuple[DataFrame, Cut]:
+    """``_ranges`` -> those of sources with at most WORDS_OF_SOURCE, and what was cut."""
+    sums = (
+        ranges.groupBy("src")
+        .agg(F.sum(F.expr("last_word - first_word + 1")).alias("words"), F.sum("numbers").alias("numbers"))
+        .where(F.col("words") > WORDS_OF_SOURCE)
+    )
+    many = keep(sums)
+    row = many.agg(F.count("*"), F.coalesce(F.sum("numbers"), F.lit(0))).first()
+    few = ranges.join(F.broadcast(many), "src", "left_anti")
+    return few, Cut(*row) if row else Cut(0, 0)
+
+
+def _words(ranges: DataFrame) -> DataFrame:
+    """``_ranges`` -> (src, word, known)."""
+    low, high = "IF(word = first_word, first_bit, 0)", "IF(word = last_word, last_bit, 63)"
+    return (
+        ranges.withColumn("word", F.explode(F.expr("sequence(first_word, last_word)")))
         .groupBy("src", "word")
         .agg(F.bit_or(F.expr(f"shiftleft(-1L, {low}) & shiftrightunsigned(-1L, 63 - {high})")).alias("known"))
     )

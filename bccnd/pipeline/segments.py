@@ -14,12 +14,13 @@ Rules
   addresses are known by their echoes has no others.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, Window
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline import storage
@@ -30,6 +31,19 @@ from bccnd.wire.verdict import DELIVERED, HARMLESS
 
 # Two hosts whose addresses begin with so many equal bits may be neighbours; with fewer they are not.
 LIKE_BITS = 16
+
+
+class Talk(NamedTuple):
+    """What a host heard from an address by an interface: how many messages of ``sender`` were delivered; null where
+    nobody knows whose datagrams they were. ``echo`` of its own.
+    """
+
+    host: str
+    interface: str
+    address: str
+    echo: bool
+    sender: str | None
+    delivered: int
 
 
 class Heard(NamedTuple):
@@ -76,42 +90,55 @@ def heard(digests: DataFrame) -> DataFrame:
     )
 
 
-def addresses(heard_rows: DataFrame, owned: DataFrame) -> DataFrame:
-    """``heard`` and ``delivery.owners`` -> (address, known): the host that an address belongs to, where one does."""
-    own = (
-        heard_rows.where("echo")
-        .groupBy("address")
-        .agg(F.count_distinct("host").alias("claims"), F.first("host").alias("known"))
-    )
-    # Two networks may use the same address: then it says nothing.
-    echoed = own.where("claims = 1").select("address", "known")
-    named = (
-        heard_rows.where("NOT echo AND delivered > 0")
-        .join(F.broadcast(owned), "src")
-        .join(own.select("address"), "address", "left_anti")
-        .join(
-            heard_rows.where("echo").select(F.col("host").alias("sender")).distinct(), "sender", "left_anti"
-        )
-        .groupBy("address", F.col("sender").alias("known"))
+def whom(heard_rows: DataFrame, owned: DataFrame) -> tuple[dict[str, str], set[Heard]]:
+    """``heard`` and ``delivery.owners`` -> ``addresses`` and ``edges``."""
+    talk = (
+        heard_rows.join(F.broadcast(owned), "src", "left")
+        .groupBy(*Talk._fields[:-1])
         .agg(F.sum("delivered").alias("delivered"))
     )
-    most = Window.partitionBy("address").orderBy(F.desc("delivered"), "known")
-    named = named.withColumn("place", F.row_number().over(most)).where("place = 1").select("address", "known")
-    return echoed.unionByName(named)
+    named = F.col("echo") | F.col("sender").isNotNull()
+    found = talks(talk.where(named).toArrow())
+    known = addresses(found)
+    # Anybody can send from any number of addresses: of those that nobody is known by, nothing goes to the driver.
+    of_known = frame(heard_rows, known.items(), ("address", "known"))
+    others = talk.where(~named).join(F.broadcast(of_known), "address", "left_semi")
+    return known, edges([*found, *talks(others.toArrow())], known)
 
 
-def edges(heard_rows: DataFrame, owned: DataFrame, known: DataFrame) -> list[Heard]:
-    """``heard``, ``delivery.owners`` and ``addresses`` -> who heard whom, to the driver: at most hosts x hosts."""
-    whom = F.coalesce(F.when(F.col("echo"), F.col("host")), F.col("sender"), F.col("known"))
-    rows = (
-        heard_rows.join(F.broadcast(owned), "src", "left")
-        .join(F.broadcast(known), "address", "left")
-        .select("host", "interface", "address", whom.alias("sender"))
-        .where("sender IS NOT NULL")
-        .distinct()
-        .toArrow()
-    )
-    return [Heard(*row) for row in zip(*(rows[name].to_pylist() for name in Heard._fields), strict=True)]
+def talks(rows: pa.Table) -> list[Talk]:
+    return [Talk(*row) for row in zip(*(rows[name].to_pylist() for name in Talk._fields), strict=True)]
+
+
+def addresses(talk: Iterable[Talk]) -> dict[str, str]:
+    """The host that an address belongs to, of those where one does."""
+    claims = defaultdict[str, set[str]](set)
+    said = defaultdict[str, Counter[str]](Counter)
+    talk = [*talk]
+    for row in talk:
+        if row.echo:
+            claims[row.address].add(row.host)
+    echoing = set().union(*claims.values())
+    for row in talk:
+        known = row.echo or row.address in claims or row.sender in echoing
+        if row.sender is not None and row.delivered > 0 and not known:
+            said[row.address][row.sender] += row.delivered
+    # Two networks may use the same address: then it says nothing.
+    echoed = {address: min(hosts) for address, hosts in claims.items() if len(hosts) == 1}
+    return echoed | {
+        address: min(rows, key=lambda sender: (-rows[sender], sender)) for address, rows in said.items()
+    }
+
+
+def edges(talk: Iterable[Talk], known: Mapping[str, str]) -> set[Heard]:
+    """``talks`` and ``addresses`` -> who heard whom."""
+    found = set()
+    for row in talk:
+        sender = row.host if row.echo else row.sender
+        sender = known.get(row.address) if sender is None else sender
+        if sender is not None:
+            found.add(Heard(row.host, row.interface, row.address, sender))
+    return found
 
 
 def segments(found: Iterable[Heard], recorded: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -146,10 +173,12 @@ def segments(found: Iterable[Heard], recorded: Iterable[str]) -> Iterator[tuple[
             yield host, "/".join(root)
 
 
-def frame(like: DataFrame, rows: Iterable[tuple[str, str]]) -> DataFrame:
-    """``segments`` as a DataFrame (host, segment) in the session of ``like``."""
-    hosts, names = [*zip(*rows, strict=True)] or [(), ()]
-    return storage.of_strings(like.sparkSession, {"host": hosts, "segment": names})
+def frame(
+    like: DataFrame, rows: Iterable[tuple[str, str]], names: tuple[str, str] = ("host", "segment")
+) -> DataFrame:
+    """``segments`` or ``addresses`` as a DataFrame in the session of ``like``."""
+    columns = [*zip(*rows, strict=True)] or [(), ()]
+    return storage.of_strings(like.sparkSession, dict(zip(names, columns, strict=True)))
 
 
 def _likely(

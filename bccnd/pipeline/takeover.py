@@ -2,7 +2,7 @@
 
     date=D/host=H/*.parquet -> batch=N/date=D/host=H/part-0.parquet
 
-Spark's tasks, in Python: each takes some of these folders, and makes one file of each.
+Spark's tasks, in Python: each takes some of these folders, and makes one file of each. Of little the driver does it.
 
 Rules
 - What is written is what ``ingest.taken_over`` gives.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Bytes that are held at once, of a file that is read and of one that is written.
 HELD_BYTES = 32 << 20
 ROWS = 250_000
-# Of less, to start Python for Spark's tasks takes longer than it saves.
+# Of less, to start Python for Spark's tasks takes longer than it saves: the driver does it.
 BYTES = 4 << 20
 BROKEN = "broken"
 _REPEATED = [field.name for field in SCHEMA if not pa.types.is_primitive(field.type)]
@@ -62,8 +62,7 @@ def taken_over(spark: "SparkSession", source: str, files: Sequence[str], batch: 
             return None
         folders[path.parent].append(path)
     try:
-        if sum(path.stat().st_size for of in folders.values() for path in of) < BYTES:
-            return None
+        size = sum(path.stat().st_size for of in folders.values() for path in of)
     except OSError:
         return None
     storage.delete(spark, batch)
@@ -71,14 +70,15 @@ def taken_over(spark: "SparkSession", source: str, files: Sequence[str], batch: 
         _Folder(of, there / folder.parent.name / folder.name / "part-0.parquet")
         for folder, of in folders.items()
     ]
-    jobs = context.parallelize(tasks, min(len(tasks), 4 * context.defaultParallelism))
-    rows = 0
-    for count in jobs.map(_rows_of).collect():
-        if count is None:
-            return None
-        rows += count
+    if size < BYTES:
+        counts = [_rows_of(task) for task in tasks]
+    else:
+        jobs = context.parallelize(tasks, min(len(tasks), 4 * context.defaultParallelism))
+        counts = jobs.map(_rows_of).collect()
+    if None in counts:
+        return None
     storage.write_text(spark, f"{batch}/_SUCCESS", "")
-    return rows
+    return sum(count or 0 for count in counts)
 
 
 def _rows_of(folder: _Folder) -> int | None:

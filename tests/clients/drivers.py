@@ -12,7 +12,7 @@ import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Self
@@ -141,7 +141,10 @@ LANGUAGES = (
     ),
 )
 
-each_language = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+# The first once more, by another way. Of the tests of pairs it has two.
+PYTHON_DOOR = replace(LANGUAGES[0], name="python-door", reads_ahead=True, needs_door=True)
+
+each_language = pytest.mark.parametrize("language", [*LANGUAGES, PYTHON_DOOR], ids=str)
 
 
 @contextmanager

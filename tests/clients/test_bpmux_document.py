@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from bpmux import chunks, heartbeats, incoming
+from bpmux import arrivals, chunks, heartbeats
 from bpmux.chunks import HEADS, NAMES, PAYLOAD_KINDS, TOP, Chunk, parse
 from bpmux.entities import NEXT, State, Step
 from bpmux.limits import PIECE_LIMIT, SMALL_GRANT, TOP_LEVEL_RESERVE, Limits
@@ -105,10 +105,10 @@ def test_the_table_of_states_is_that_of_the_code() -> None:
 
 
 def test_what_ends_a_way_is_acknowledged_as_said() -> None:
-    """Close and Cancel against the acknowledgements that ``incoming`` gives: seen from who waits."""
+    """Close and Cancel against the acknowledgements that ``arrivals`` gives: seen from who waits."""
     for _, opener, end, wanted in rows(section(DOCUMENT, "How a way ends"), of=1):
         kind, acknowledgement = KINDS[coded(end)[0]], KINDS[coded(wanted)[0]]
-        assert (kind in incoming.OURS) is (opener == "the peer")  # seen by the peer it is its own
+        assert (kind in arrivals.OURS) is (opener == "the peer")  # seen by the peer it is its own
         assert NAMES[acknowledgement].endswith("-peer") is (opener == "this side")
         assert NAMES[acknowledgement].split("-")[1] == NAMES[kind].split("-")[0]
 
@@ -140,8 +140,8 @@ LIMITS = Limits()
         ("Limits", f"payloads that are not whole | {LIMITS.payloads} |"),
         ("Limits", f"not acknowledged | {LIMITS.refused} |"),
         ("Limits", f"does not read | {LIMITS.replies} bytes"),
-        ("Limits", f"`{incoming.TOO_MANY.decode()}`"),
-        ("Limits", f"`{incoming.TOO_LONG.decode()}`"),
+        ("Limits", f"`{arrivals.TOO_MANY.decode()}`"),
+        ("Limits", f"`{arrivals.TOO_LONG.decode()}`"),
         ("Limits", f"grants of less than {SMALL_GRANT} bytes"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.conftest import Start
-from tests.clients.drivers import LANGUAGES, LATEST, Language, each_language, unless_lacking
+from tests.clients.drivers import LANGUAGES, LATEST, PYTHON_DOOR, Language, each_language, unless_lacking
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PacketClient, crowd, wait_until
@@ -22,9 +22,8 @@ FLOOD = 20_000
 
 # C++ speaks by the library of C.
 SPEAKERS = [each for each in LANGUAGES if each.name != "c++"]
-each_pair = pytest.mark.parametrize(
-    ("sends", "receives"), [(a, b) for a in SPEAKERS for b in SPEAKERS], ids=str
-)
+PAIRS = [*((a, b) for a in SPEAKERS for b in SPEAKERS), (REFERENCE, PYTHON_DOOR), (PYTHON_DOOR, REFERENCE)]
+each_pair = pytest.mark.parametrize(("sends", "receives"), PAIRS, ids=str)
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ subscribe = [{}]
 GRANTED = '"own/>", "last/>"'
 
 # Messages, and the bytes of each: more than a socket holds that nobody reads, and more than a door gives credit for.
-FLOOD = 2000, 100
+FLOOD = 2000, 1000
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def greet(session: Made) -> list[Entry]:
     """Have it begin with a new connection."""
     session._due = 0.0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bccn.session.Transport", lambda _: FakeTransport())
+        patch.setattr("bccn.session.transport_to", lambda *_: FakeTransport())
         session._advance()
     return session._greeting
 

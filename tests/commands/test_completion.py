@@ -33,6 +33,7 @@ def test_commands_are_completed() -> None:
     assert set(COMMANDS) <= set(completed("bccn", ""))
     assert completed("bccn", "su") == ["sub"]
     assert completed("/usr/bin/bccn", "--socket", "/run/x", "stat") == ["status"]
+    assert completed("/usr/bin/bccn", "--connect", "unix:/run/x", "stat") == ["status"]
 
 
 def test_options_of_a_command_are_completed() -> None:

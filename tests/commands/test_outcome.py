@@ -30,6 +30,7 @@ def test_every_error_has_its_exit_code(error: bccn.BccnError, code: int) -> None
 
 def test_who_has_nothing_to_advise_is_silent() -> None:
     assert remedy(bccn.UnavailableError("gone")).startswith("is bccnd running?")
+    assert remedy(bccn.UnavailableError("no door at unix:/x: gone")).startswith("is bccnd-mux running")
     assert "limits" in remedy(bccn.UnavailableError("closed", "limit: 7 clients at most"))
     assert remedy(bccn.UnavailableError("closed", "framing")) == ""
     assert remedy(bccn.UnconfirmedError("gone")) == ""

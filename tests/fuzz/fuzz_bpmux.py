@@ -55,7 +55,7 @@ def outcome(parts: list[bytes]) -> tuple[list[str], bytes, str | None]:
             break
     if rule is None:
         Conversation.check(Side(endpoint, 0))
-    tables = endpoint._actions.tables
+    tables = endpoint._connection.tables
     assert endpoint.held <= LIMITS.unfinished
     assert len(tables.theirs) + len(tables.requests) <= LIMITS.channels + LIMITS.requests + LIMITS.refused + 1
     return heard, b"" if rule else endpoint.data_to_send(), rule

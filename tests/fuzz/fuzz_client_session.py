@@ -41,7 +41,7 @@ class BareSession(Session):
     """Without a socket and without a driver."""
 
     def _advance(self) -> None:
-        with mock.patch("bccn.session.Transport", return_value=EagerTransport()):
+        with mock.patch("bccn.session.transport_to", return_value=EagerTransport()):
             super()._advance()
 
     async def _wait(self, pending: Pending, deadline: float) -> None:  # noqa: ARG002

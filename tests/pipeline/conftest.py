@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bccnd.pipeline import session
+from bccnd.pipeline.source import register
 from tests.pipeline.analysed import Analysed
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +23,7 @@ FAST = {
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     with session.connect("local[2]", "tests", FAST) as running:
+        register(running)
         yield running
 
 

@@ -37,7 +37,7 @@ class Made:
         offsets = frame(spark, clocks, OFFSETS)
         heard = segments.heard(segments.digest(all_rows))
         hosts = [row.host for row in stretches.select("host").collect()]
-        found = segments.segments(segments.edges(heard, owned, segments.addresses(heard, owned)), hosts)
+        found = segments.segments(segments.whom(heard, owned)[1], hosts)
         receivers = delivery.pairs(owned, segments.frame(all_rows, found), stretches, offsets)
         self.sent = delivery.sent(numbers, owned)
         received = delivery.received(numbers, self.sent)

@@ -3,23 +3,25 @@
 import random
 from collections import Counter
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from bccnd.pipeline import analyse, digests
+from bccnd.pipeline import analyse, columnar, digests
 from bccnd.pipeline.analyse import Keeping, Span, Table, tables, typed
-from bccnd.pipeline.digests import Parts
-from bccnd.pipeline.in_memory import SAMPLED, WORDS
+from bccnd.pipeline.digests import KINDS, Digests, Parts
+from bccnd.pipeline.in_memory import MOST
 from bccnd.pipeline.layout import TABLES
 from tests.pipeline.rows import datagram, mark, recording, sent, traffic
 
 # Those that are made of words: up to ``steps``.
 MADE = [*TABLES][:10]
 # Of these nothing goes through Spark, as long as there is nothing to guess.
-OF_ARROW = {"sources", "senders", "copies"}
+OF_ARROW = {"coverage", "sources", "senders", "copies"}
 RANDOM = random.Random(5)
 
 
@@ -53,6 +55,8 @@ ROWS = [
         *heard("b/q/1", seq + (seq > 50) * 2**30, 10 + seq, "a"))),
     # Without a record: what these heard tells.
     *(row for seq in range(300) for row in heard("x/p/1", seq, 20 + seq / 2, "a", "b", "c")),
+    # Which rejects what it hears, so that no number is known of it.
+    *recording("q", 0, 200), datagram("q", 20, None, None, verdict="hmac"),
     # On another segment, where all is lost for a while.
     *(row for seq in range(300) for row in (
         sent("y", 10 + seq / 2, "y/p/1", seq), *heard("y/p/1", seq, 10 + seq / 2, *(["z"] if seq < 100 else [])))),
@@ -65,9 +69,19 @@ def counted(name: str, table: Table) -> "Counter[Any]":
     return Counter(str(row) for row in table.to_pylist())
 
 
-def test_tables_made_in_memory_are_those_of_spark(spark: SparkSession) -> None:
+def written(found: Digests, folder: Path) -> Parts:
+    """The digests as files."""
+    for name in KINDS:
+        (folder / name).mkdir()
+        pq.write_table(
+            getattr(found, name).toArrow().cast(columnar.schema(name)), folder / name / "0.parquet"
+        )
+    return Parts([folder], "")
+
+
+def test_tables_made_in_memory_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     found, keep = digests.of(traffic(spark, ROWS)), Keeping(spark)
-    there = found._replace(parts=Parts([], "", found, several=True))
+    there = found._replace(parts=written(found, tmp_path))
     expected = tables(found, Span(), keep)
     made = tables(there, Span(), keep)
     for name, table, other in islice(zip(TABLES, made, expected, strict=True), len(MADE)):
@@ -77,8 +91,13 @@ def test_tables_made_in_memory_are_those_of_spark(spark: SparkSession) -> None:
         assert isinstance(table, DataFrame) == (name not in OF_ARROW), name
 
 
-@pytest.mark.parametrize(("name", "most"), [("words", WORDS), ("sample", SAMPLED)])
+@pytest.mark.parametrize(("name", "most"), MOST.items())
 def test_what_does_not_fit_into_memory_is_not_read(name: str, most: int) -> None:
-    parts: Any = SimpleNamespace(rows={"words": 1, "sample": 1, name: most + 1}.__getitem__)
-    stretches: Any = None
-    assert analyse._held(parts, Span(), Span(), (), stretches, 1) is None
+    parts: Any = SimpleNamespace(count={**dict.fromkeys(MOST, 1), name: most + 1}.__getitem__)
+    whole: Any = SimpleNamespace(stretches={})
+    during: Any = None
+    if name == "marks":
+        with pytest.raises(AttributeError):  # as it asks Spark
+            analyse._record(during, parts, Span(), during)
+    else:
+        assert analyse._held(parts, whole, during, Span(), Span()) is None

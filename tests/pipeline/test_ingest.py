@@ -164,6 +164,7 @@ def test_small_files_become_few_in_one_job(
     for number in range(files):
         path = folder(tmp_path, f"h{number % hosts}") / f"{number}-00000000.parquet"
         pq.write_table(table(3, first_seq=1 + 3 * number), path)
+    monkeypatch.setattr(takeover, "taken_over", lambda *_: None)  # as on a cluster
     looked = []
     exists = storage.exists
     monkeypatch.setattr(storage, "exists", lambda *of: (looked.append(of), exists(*of))[1])

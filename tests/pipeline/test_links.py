@@ -217,7 +217,7 @@ def test_counts_that_nobody_has_end_no_analysis(spark: SparkSession) -> None:
     own, heard_of = links.exported(spoken).collect(), links.heard(spoken).collect()
     (row,) = links.rows(own, heard_of, [])
     assert (row["sent"], row["lost"], row["messages"]) == (0, 0, 5)
-    assert links.frame(spoken, [row]).count() == 1
+    assert links.table([row]).num_rows == 1
 
 
 def test_many_uplinks_cost_no_more_than_a_look_at_each() -> None:

@@ -1,5 +1,6 @@
 """``bccnd/pipeline/relays.py``: what is made of marks; test_links has a network with relayed sources."""
 
+import pytest
 from pyspark.sql import SparkSession
 
 from bccnd.pipeline import relays
@@ -10,6 +11,22 @@ from tests.pipeline.rows import frame, mark, traffic
 def test_hosts_that_relay_the_same_are_of_one_segment() -> None:
     found = relays.senders([["a"], ["a", "b"], ["b", "c"], ["x"]], ["b", "c"])
     assert found == {**dict.fromkeys("abc", (3, ["b", "c"])), "x": (1, ["x"])}
+
+
+def test_what_was_left_out_counts_up_to_a_bound(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What several write down counts once. Of a source with more nothing is taken: its gaps are no losses."""
+    monkeypatch.setattr(relays, "WORDS_OF_SOURCE", 3)
+    said = {"a/p/1": [[0, 191]], "a/q/1": [[0, 191], [200, 201]]}
+    rows = [{"src": src, "left_out": ranges} for src, ranges in said.items()]
+    marks = [mark(host, 1, "relayed", said={"by": "r", "sources": rows}) for host in "bc"]
+    made = relays.relays(traffic(spark, marks), ["b", "c"], lambda frame: frame)
+    assert made.cut == relays.Cut(sources=1, numbers=194)
+    assert {(row.src, row.word) for row in made.left_out.collect()} == {
+        ("a/p/1 via r", word) for word in range(3)
+    }
+    missing = [(f"a/{program}/1 via r", 5, 1) for program in "pq"]
+    gaps = made.gaps(frame(spark, missing, "src string, before bigint, inside bigint"))
+    assert {tuple(row) for row in gaps.collect()} == {("a/p/1 via r", 5, 1), ("a/q/1 via r", 0, 0)}
 
 
 def test_what_was_left_out_is_bits_of_words(spark: SparkSession) -> None:

@@ -64,10 +64,7 @@ def test_addresses_belong_to_hosts_that_a_record_ties_to_them(spark: SparkSessio
     all_rows = traffic(spark, rows)
     owned = delivery.owners(delivery.present(words.of(words.digest(all_rows), 10**10)))
     heard = segments.heard(segments.digest(all_rows))
-    known = segments.addresses(heard, owned)
-    assert {(row.address, row.known) for row in known.collect()} == {
-        ("10.0.0.1", "a"), ("10.0.0.3", "c"), ("10.0.0.4", "d"),
-    }  # fmt: skip
-    found = segments.edges(heard, owned, known)
+    known, found = segments.whom(heard, owned)
+    assert known == {"10.0.0.1": "a", "10.0.0.3": "c", "10.0.0.4": "d"}
     assert Heard("b", "eth0", "10.0.0.3", "c") in found
     assert together(found) == ["abcd"]

@@ -56,8 +56,8 @@ def test_jvm_suits_how_much_there_is_to_read() -> None:
     small, middle, large = (
         session.sized(size, {}) for size in (session.SMALL - 1, session.SMALL, session.MIDDLE)
     )
-    assert small == {options: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.driver.memory": "1g"}
-    assert middle == {options: "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"}
+    assert small == {options: session.SMALL_JVM, "spark.driver.memory": "1g"}
+    assert middle == {options: session.MIDDLE_JVM}
     assert large == {options: session.LARGE_JVM}
     assert large[options].startswith("-XX:+UseParallelGC -XX:Tier4")
     assert session.sized(None, {}) == {}

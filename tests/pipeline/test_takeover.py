@@ -100,12 +100,14 @@ def test_what_is_not_plain_is_left_to_spark(
     assert not (batch / "_SUCCESS").exists()
 
 
-def test_what_is_little_is_left_to_spark(
+def test_what_is_little_the_driver_takes_over(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = plain(tmp_path)
+    files, here = plain(tmp_path), list[object]()
     size = sum(path.stat().st_size for path in files)
-    for least, rows in ((size + 1, None), (size, 32 + 7 + 6)):
+    write = takeover._write
+    monkeypatch.setattr(takeover, "_write", lambda folder: here.append(folder) or write(folder))
+    for least, folders in ((size + 1, 2), (size, 2)):
         monkeypatch.setattr(takeover, "BYTES", least)
         found = takeover.taken_over(spark, str(tmp_path), [*map(str, files)], str(tmp_path / "batch=0"))
-        assert found == rows
+        assert (found, len(here)) == (32 + 7 + 6, folders)

@@ -13,14 +13,29 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple, Self
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 import bccnd
 from bccnd.pipeline.report import faults, findings, links, repair, sections
+from bccnd.pipeline.report.findings import Finding
 from bccnd.pipeline.report.queries import MATRIX_HOSTS, Summaries, block_hosts
-from bccnd.pipeline.report.rows import HostLoss, Link, Pair, Totals
+from bccnd.pipeline.report.rows import (
+    Channel,
+    Copies,
+    HostLoss,
+    Link,
+    Pair,
+    Reason,
+    Recorder,
+    Rejection,
+    Reordering,
+    SetAside,
+    Silence,
+    Source,
+    Totals,
+)  # fmt: skip
 from bccnd.pipeline.report.said import LEVELS, Said
 from bccnd.pipeline.report.scales import LOSS_LABELS, bin_minutes
 from bccnd.pipeline.report.sections import Period, Table, Values
@@ -108,31 +123,70 @@ def render(values: dict[str, Any]) -> str:
     return environment.get_template("page.html.j2").render(values)
 
 
+class _Asked(NamedTuple):
+    """What findings and sections are both made of. With the rows of a table goes how many there are in all."""
+
+    period: Period | None
+    clock: Clock
+    totals: Totals
+    recorders: tuple[list[Recorder], int]
+    slowest: list[Pair]
+    silences: tuple[list[Silence], int]
+    reasons: list[Reason]
+    rejections: tuple[list[Rejection], int]
+    channels: tuple[list[Channel], int, int, int]
+    sources: tuple[list[Source], int]
+    reorderings: tuple[list[Reordering], int]
+    copies: tuple[list[Copies], Copies, int]
+    set_aside: tuple[list[SetAside], int]
+    repaired: tuple[list[Pair], int, Pair]
+    links: tuple[list[Link], int]
+
+    @classmethod
+    def of(cls, ask: Summaries) -> Self:
+        period = ask.period()
+        return cls(
+            period, Clock(*period) if period else Clock(None, None), ask.totals(), ask.recorders(),
+            ask.slowest_pairs(), ask.silences(), ask.reasons(), ask.rejections(), ask.channels(), ask.sources(),
+            ask.reorderings(), ask.copies(), ask.set_aside(), ask.repaired_pairs(), ask.links(),
+        )  # fmt: skip
+
+
 def context(ask: Summaries, title: str) -> dict[str, Any]:
     """Everything that the templates use."""
-    period = ask.period()
-    clock = Clock(*period) if period else Clock(None, None)
-    totals, (recorders, recorder_count) = ask.totals(), ask.recorders()
-    worst, slowest = ask.worst_pairs(), ask.slowest_pairs()
-    silences, silence_count = ask.silences()
-    reasons = ask.reasons()
-    keys = ask.other_keys() if any(row.verdict in KEYS for row in reasons) else []
+    asked = _Asked.of(ask)
+    values: dict[str, Any] = {
+        "title": title,
+        "period": f"{asked.clock.period()}, all times in UTC" if asked.period else "Nothing was recorded",
+        "version": bccnd.__version__, "sections": list(SECTIONS.items()),
+        "levels": LEVELS, "loss_labels": LOSS_LABELS,
+        **_sections(ask, asked),
+        "sections_by_id": SECTIONS, "span": asked.period, "totals": asked.totals,
+    }  # fmt: skip
+    ids = _ids(values)
+    values["findings"] = [
+        replace(finding, link=finding.link if finding.link in ids else finding.link.partition("-")[0])
+        for finding in findings.by_importance(
+            replace(finding, kind=kind) for kind, found in _findings(ask, asked).items() for finding in found
+        )
+    ]
+    return values
+
+
+def _findings(ask: Summaries, asked: _Asked) -> dict[str, Sequence[Finding]]:
+    """By kind, which is for programs: bccnd/pipeline/README.md, "Monitoring"."""
+    clock, totals = asked.clock, asked.totals
+    keys = ask.other_keys() if any(row.verdict in KEYS for row in asked.reasons) else []
     odd = [row.host for row in faults.odd_keys(keys, totals.hosts)[0]]
     cut_off, unheard = ask.cut_off() if totals.dead else ([], [])
     apart = sorted({*odd, *(row.host for row in cut_off), *(pair.receiver for pair in unheard)})
-    rejections, rejection_count = ask.rejections()
-    unexplained, unexplained_count = ask.rejections(odd) if odd else (rejections, rejection_count)
-    (channels, channel_count, messages, volume), (sources, source_count) = ask.channels(), ask.sources()
-    (reorderings, reordering_count), (copies, copied, copy_count) = ask.reorderings(), ask.copies()
-    set_aside, set_aside_count = ask.set_aside()
-    repaired, repaired_count, all_repaired = ask.repaired_pairs()
+    unexplained, unexplained_count = ask.rejections(odd) if odd else asked.rejections
     misses = _mended(ask, apart) if totals.repaired else []
     drops = ask.drops()
-    across, link_count = ask.links()
     causes = [row for row in faults.one_by_one(ask.host_losses, ask.left) if row.host not in apart]
     lasting = [row for row in causes if not repair.explains(row, misses)]
-    # By kind, which is for programs: bccnd/pipeline/README.md, "Monitoring".
-    said = {
+    (silences, silence_count), (recorders, recorder_count) = asked.silences, asked.recorders
+    return {
         "key": faults.keys(keys, totals.hosts),
         "cut-off": faults.cut_off(cut_off, unheard, odd),
         "placeless": faults.placeless(ask.placeless()),
@@ -140,8 +194,8 @@ def context(ask: Summaries, title: str) -> dict[str, Any]:
         "loss-at-host": faults.widespread(lasting, clock),
         "loss": findings.episodes(*ask.episodes([*causes, *misses], apart), clock),
         "dropped": faults.drops(drops),
-        "repair": repair.findings(all_repaired, misses, *ask.mended(misses, apart), drops),
-        "link": links.findings(across, link_count),
+        "repair": repair.findings(asked.repaired[2], misses, *ask.mended(misses, apart), drops),
+        "link": links.findings(*asked.links),
         "loss-of-source": faults.culprits(ask.culprits() if totals.lost else []),
         "late": faults.late(ask.late() if totals.late else []),
         "clock": faults.clocks(ask.clocks(), totals.hosts),
@@ -149,43 +203,38 @@ def context(ask: Summaries, title: str) -> dict[str, Any]:
         "rejected": findings.rejections(unexplained, clock, unexplained_count),
         "recorder": findings.coverage(recorders, clock),
         "capture": findings.captured(*ask.captured()),
-        "set-aside": findings.set_aside(set_aside, set_aside_count),
+        "set-aside": findings.set_aside(*asked.set_aside),
         "no-recorder": findings.without_recorder(*ask.hosts_without_recorder()),
-        "copies": findings.copies([copied]),
-        "latency": findings.latencies(slowest),
-        "reordering": findings.reorderings(reorderings),
-        "restart": findings.restarts(sources),
-        "channel": findings.busiest(channels, messages),
+        "copies": findings.copies([asked.copies[1]]),
+        "latency": findings.latencies(asked.slowest),
+        "reordering": findings.reorderings(asked.reorderings[0]),
+        "restart": findings.restarts(asked.sources[0]),
+        "channel": findings.busiest(asked.channels[0], asked.channels[2]),
     }
-    values: dict[str, Any] = {
-        "title": title,
-        "period": f"{clock.period()}, all times in UTC" if period else "Nothing was recorded",
-        "version": bccnd.__version__, "sections": list(SECTIONS.items()),
-        "levels": LEVELS, "loss_labels": LOSS_LABELS,
-        "figures": sections.figures(totals, recorder_count, (channel_count, messages, volume), silences, reasons),
-        "matrix": _matrix(ask, totals, across),
-        "loss": _loss(ask, period, worst, totals),
-        "repair": _repair(ask, repaired, repaired_count, all_repaired, totals),
-        "links": links.section(across, link_count),
-        "latency": sections.latencies(slowest, totals.measured),
+
+
+def _sections(ask: Summaries, asked: _Asked) -> dict[str, Any]:
+    """By the names that the templates have for them."""
+    clock, totals, period = asked.clock, asked.totals, asked.period
+    (silences, silence_count), (recorders, recorder_count) = asked.silences, asked.recorders
+    channels, channel_count, messages, volume = asked.channels
+    counts = channel_count, messages, volume
+    return {
+        "figures": sections.figures(totals, recorder_count, counts, silences, asked.reasons),
+        "matrix": _matrix(ask, totals, asked.links[0]),
+        "loss": _loss(ask, period, ask.worst_pairs(), totals),
+        "repair": _repair(ask, *asked.repaired, totals),
+        "links": links.section(*asked.links),
+        "latency": sections.latencies(asked.slowest, totals.measured),
         "channels": sections.busiest(channels, channel_count, messages),
         "silences": sections.silent(silences, silence_count, period, clock),
-        "rejected": sections.rejected(reasons, rejections, rejection_count, clock),
-        "reordering": sections.reordered(reorderings, reordering_count),
-        "copies": sections.second_copies(copies, copied, copy_count),
+        "rejected": sections.rejected(asked.reasons, *asked.rejections, clock),
+        "reordering": sections.reordered(*asked.reorderings),
+        "copies": sections.second_copies(*asked.copies),
         "coverage": sections.coverage(recorders, recorder_count, period, clock),
-        "sources": sections.source_table(sources, source_count),
-        "set_aside": sections.set_aside(set_aside, set_aside_count),
-        "sections_by_id": SECTIONS, "span": period, "totals": totals,
-    }  # fmt: skip
-    ids = _ids(values)
-    values["findings"] = [
-        replace(finding, link=finding.link if finding.link in ids else finding.link.partition("-")[0])
-        for finding in findings.by_importance(
-            replace(finding, kind=kind) for kind, found in said.items() for finding in found
-        )
-    ]
-    return values
+        "sources": sections.source_table(*asked.sources),
+        "set_aside": sections.set_aside(*asked.set_aside),
+    }
 
 
 def _mended(ask: Summaries, apart: Sequence[str]) -> list[HostLoss]:

@@ -34,7 +34,7 @@ from bccn.errors import BccnError, ProtocolError, RejectedError, UnavailableErro
 from bccn.exchange import FOREVER, Entry, Exchanges, Pending
 from bccn.inbox import MESSAGE_COST, NOTICES_LIMIT, Inbox, Notice
 from bccn.protocol import PACK, Batches, Message, build_control, build_sub, is_number, parse, unpack
-from bccn.transport import BUSY, NO_SIGNAL, PACKET_LIMIT, READABLE, WRITABLE, Transport, pauses
+from bccn.transport import BUSY, NO_SIGNAL, PACKET_LIMIT, READABLE, WRITABLE, Transport, pauses, transport_to
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class Session:
 
     # Python finds attributes fast while there are less than 30 others than these.
     __slots__ = (
-        "__dict__", "__weakref__", "_asked", "_batches", "_due", "_exchanges", "_held", "_inbox", "_memory",
-        "_notices", "_path", "_timeout", "_transport", "_unsent", "_wishes",
+        "__dict__", "__weakref__", "_asked", "_batches", "_credentials", "_due", "_exchanges", "_held", "_inbox",
+        "_memory", "_notices", "_path", "_timeout", "_transport", "_unsent", "_wishes",
     )  # fmt: skip
 
     _read_ahead = BACKLOG_LIMIT  # bytes of messages that wait
@@ -76,19 +76,25 @@ class Session:
         pack: bool = False, echo: bool = True, separator: Separator = "/",
         queue: Queue | None = None, tap: Tap = "off", reconnect: bool = True,
         timeout: float = 5.0, wait: float = 0.0, on_notice: Callable[[Notice], object] | None = None,
+        ca: str | PathLike[str] | None = None, cert: str | PathLike[str] | None = None,
+        key: str | PathLike[str] | None = None, server_name: str | None = None,
     ) -> None:  # fmt: skip
         """The options are those of ``clients/PROTOCOL.md``, "The functions of a client".
 
-        path           the daemon's socket; None: $BCCN_SOCKET, else the usual places (``socket_path``)
+        path           the daemon's socket, or the address of a door: ``unix:PATH``, ``tls://HOST:PORT``.
+                       None: $BCCN_SOCKET, else $BCCN_CONNECT, else the usual places (``socket_path``)
         name           own src; None: the daemon's ``<host>/<program>/<pid>``
         format         ``full``: messages have src, seq, peer and time, too
         queue          what may wait in the daemon: ``{"packets": 1000, "bytes": 10**6, "policy": "drop-oldest"}``
         timeout, wait  seconds: a call waits for the daemon; the first connection is tried for
         on_notice      called with each ``Notice``; None: they are warnings of the logger ``bccn``
+        ca, cert, key  of TLS, files (PEM): who may vouch for the door, who we are. None: $BCCN_TLS_CA and so on
+        server_name    what the door's certificate must be for, if that is not HOST
 
         It also has ``connected``, whether there is a connection, as far as known without looking, and ``lost``, how
         many messages the daemon dropped because this client read too slowly.
         """
+        self._credentials = ca, cert, key, server_name
         limits = " ".join(f"{key}={value}" for key, value in (queue or {}).items())
         # What differs from the first value is asked for; where there are others, it must be one of them.
         wishes: tuple[tuple[str, str | None, *tuple[str | None, ...]], ...] = (
@@ -96,10 +102,10 @@ class Session:
             ("pack", "on" if pack else "", ""), ("echo/off", "" if echo else None, ""), ("queue", limits, ""),
             ("tap", tap, "off", "on", "interface"),
         )  # fmt: skip
-        for key, value, *values in wishes:
+        for option, value, *values in wishes:
             if len(values) > 1 and value not in values:
-                raise errors.InvalidError(f"{key} {value!r}: must be {' or '.join(map(str, values))}")
-        self._wishes = {key: value for key, value, *values in wishes if value != values[0]}
+                raise errors.InvalidError(f"{option} {value!r}: must be {' or '.join(map(str, values))}")
+        self._wishes = {option: value for option, value, *values in wishes if value != values[0]}
         self._path, self._reconnect, self._timeout, self._first_wait = path, reconnect, timeout, wait
         self._inbox, self.on_notice = Inbox(separator), on_notice
         self._memory = memoryview(bytearray(PACKET_LIMIT))
@@ -207,7 +213,7 @@ class Session:
         try:
             if self._transport is not None:
                 raise UnavailableError("the daemon does not answer")
-            self._transport = Transport(self._path)
+            self._transport = transport_to(self._path, self._credentials)
         except (RejectedError, UnavailableError) as error:
             self._end(error)
             return
@@ -296,7 +302,7 @@ class Session:
                 if size is None:
                     return taken > 0
                 self._feed(memory[:size].tobytes())
-            except (UnavailableError, ProtocolError) as error:
+            except BccnError as error:  # a door is asked after it was taken for there, and may refuse
                 self._end(error)
                 if isinstance(error, ProtocolError):
                     raise

@@ -1,5 +1,7 @@
 """One socket to the daemon: find it, connect, send a packet, receive a packet, close. It knows of no requests.
 
+``transport_to`` chooses: this one, or for the address of a door the one of ``stream``, imported for it alone.
+
 Rules:
 1. The socket does not block: ``send`` and ``receive_into`` say when they could do nothing. The caller waits.
 2. After ECONNRESET, what the daemon had sent is still there (``clients/PROTOCOL.md``, "The socket").
@@ -30,12 +32,20 @@ MEMORY_PAUSE = 0.001
 # Bytes; no packet is longer (``clients/PROTOCOL.md``, "The socket").
 PACKET_LIMIT = 128 * 1024
 
+# What the address of a door begins with; all else is the path of a daemon's socket.
+DOORS = ("unix:", "tls:", "ws:", "wss:")
+
 READABLE, WRITABLE = select.POLLIN, select.POLLOUT
 # Plain integers: the enums of the socket module cost a conversion for each packet.
 NO_SIGNAL, REAL_SIZE = int(socket.MSG_NOSIGNAL), int(socket.MSG_TRUNC)
 
 
-def socket_path(path: str | os.PathLike[str] | None = None) -> str:
+Path = str | os.PathLike[str]
+# Of TLS: the files ``ca``, ``cert`` and ``key``, and the name that the certificate of the door must have.
+Credentials = tuple[Path | None, Path | None, Path | None, str | None]
+
+
+def socket_path(path: Path | None = None) -> str:
     """The socket to use, ``@name`` for an abstract one (``clients/PROTOCOL.md``, "The socket")."""
     chosen = os.fspath(path) if path else os.environ.get("BCCN_SOCKET")
     if chosen:
@@ -65,17 +75,23 @@ class Transport:
     one has no room for a connection at this moment.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, path: Path | None = None) -> None:
         self.path = socket_path(path)
+        self._use(self._connected())
+
+    def _use(self, opened: socket.socket) -> None:
         self._pid = os.getpid()
-        self._socket = opened = _open_socket()
+        self._socket = opened
         self._receive, self.send_raw, self.fileno = opened.recv_into, opened.send, opened.fileno
         self._poll, self._polled = select.poll(), 0
+
+    def _connected(self) -> socket.socket:
+        opened = off_standard(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         try:
-            self._socket.setblocking(False)
-            self._socket.connect(socket_address(self.path))
+            opened.setblocking(False)
+            opened.connect(socket_address(self.path))
         except BaseException as error:
-            self._socket.close()
+            opened.close()
             if isinstance(error, PermissionError):
                 raise RefusedError("refused", f"no permission to connect to {self.path}") from None
             if isinstance(error, BlockingIOError):
@@ -84,6 +100,7 @@ class Transport:
             if isinstance(error, OSError):
                 raise UnavailableError(f"no daemon at {self.path}: {error.strerror or error}") from None
             raise
+        return opened
 
     def send(self, packet: bytes) -> bool:
         """Send one packet; False: there is no room for it. Where the kernel lacks memory, that takes a moment.
@@ -140,9 +157,21 @@ class Transport:
         self._socket.close()
 
 
-def _open_socket() -> socket.socket:
+def transport_to(path: Path | None, credentials: Credentials) -> Transport:
+    """A connection to the daemon at a socket, or through the door at an address; None: as the environment says.
+
+    $BCCN_SOCKET goes before $BCCN_CONNECT: who sets both means the latter for programs that need a door.
+    """
+    address = os.fspath(path or os.environ.get("BCCN_SOCKET") or os.environ.get("BCCN_CONNECT", ""))
+    if not address.startswith(DOORS):
+        return Transport(address)
+    from bccn.stream import StreamTransport  # few programs need it
+
+    return StreamTransport(address, credentials)
+
+
+def off_standard(opened: socket.socket) -> socket.socket:
     """Never descriptor 0, 1 or 2: in a program that was started without these, what it prints would go there."""
-    opened = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if opened.fileno() > 2:
         return opened
     import fcntl  # few programs need it

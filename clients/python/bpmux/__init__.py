@@ -1,5 +1,6 @@
 """bpmux/rel: channels and requests over one connection, each under its reader's credit (``clients/BPMUX.md``).
 
-``chunks`` is the bytes, ``endpoint`` one side of a connection, whatever carries it: bytes in, events out. Both sides
-are the same class.
+``endpoint`` is one side of a connection, whatever carries it: bytes in, events out. Both sides are the same class.
+Below it ``connection`` has all that there is, ``actions`` is what this side does to it, ``incoming`` judges what
+comes and ``arrivals`` does that. ``chunks`` is the bytes, ``outgoing`` what waits to become some.
 """

@@ -14,12 +14,11 @@
   causes one more raises ``BpmuxError``.
 """
 
-from bpmux import chunks
-from bpmux.actions import Actions
+from bpmux import actions, chunks
+from bpmux.connection import Connection
 from bpmux.entities import Channel, Request
 from bpmux.errors import BpmuxError
 from bpmux.events import Entity, Event, Silent
-from bpmux.heartbeats import Heartbeats
 from bpmux.incoming import Incoming
 from bpmux.limits import Limits
 
@@ -30,74 +29,73 @@ NO_PONG = b"no pong came"
 class Endpoint:
     """``top``: the channel that is always open. Channels and requests are handles of this endpoint alone."""
 
-    __slots__ = ("_actions", "_beats", "_incoming")
+    __slots__ = ("_connection", "_incoming")
 
     def __init__(self, now: float, limits: Limits | None = None) -> None:
-        self._actions = Actions(limits or Limits())
-        self._beats = Heartbeats(self._actions.tables.top, now)
-        self._incoming = Incoming(self._actions, self._beats)
+        self._connection = Connection(now, limits or Limits())
+        self._incoming = Incoming(self._connection)
 
     # --- bytes, time and events ---
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """What these bytes bring, and whatever else happened since the last call. Raises ``BpmuxError``."""
         if data:
-            self._beats.heard(now)
+            self._connection.beats.heard(now)
         try:
             self._incoming.receive(data)
         except BpmuxError:
-            self._actions.drop()
+            self._connection.drop()
             raise
         return self.events()
 
     def expire(self, now: float) -> list[Event]:
         """Ping what is due, and give up what did not answer."""
-        pings, lost = self._beats.due(now)
+        pings, lost = self._connection.beats.due(now)
         for entity in pings:
             self._ping(entity)
         for entity in lost:
-            self._actions.events.append(Silent(entity))
+            self._connection.events.append(Silent(entity))
             if entity is not self.top:
-                self._actions.cancel(entity, NO_PONG)
+                actions.cancel(self._connection, entity, NO_PONG)
         return self.events()
 
     def events(self) -> list[Event]:
         """What happened outside of ``receive`` and ``expire``: ``Writable``, and ``Finished`` with the last bytes."""
-        events, self._actions.events = self._actions.events, []
+        events, self._connection.events = self._connection.events, []
         return events
 
     def data_to_send(self, limit: int = 64 * 1024) -> bytes:
         """What may be sent now, about ``limit`` bytes of it; call again once that is gone, until it is empty."""
-        return self._actions.outgoing.take(limit)
+        return self._connection.outgoing.take(limit)
 
     @property
     def deadline(self) -> float:
-        return self._beats.deadline
+        return self._connection.beats.deadline
 
     # --- channels ---
 
     @property
     def top(self) -> Channel:
-        return self._actions.tables.top
+        return self._connection.tables.top
 
     def open_sink(self, payload: bytes) -> Channel | None:
         """A channel to send on. None: as many as ``Limits.channels`` are open already."""
-        return self._actions.open(chunks.SINK, payload, 0)
+        return actions.open_channel(self._connection, chunks.SINK, payload)
 
     def open_stream(self, payload: bytes, window: int = 0) -> Channel | None:
         """A channel to receive on. With a window the peer has that much credit at once; see ``set_window``."""
-        return self._actions.open(chunks.STREAM, payload, window)
+        return actions.open_channel(self._connection, chunks.STREAM, payload, window)
 
     def open_duplex(self, payload: bytes, window: int = 0) -> Channel | None:
-        return self._actions.open(chunks.DUPLEX, payload, window)
+        return actions.open_channel(self._connection, chunks.DUPLEX, payload, window)
 
     def send(self, channel: Channel, payload: bytes) -> bool:
         """False if it is not taken: the peer takes no more, or the queue is full and ``Writable`` will come."""
-        return self._actions.send(channel, payload)
+        return actions.send(self._connection, channel, payload)
 
     def room(self, channel: Channel) -> int:
         """How many bytes of messages the peer has credit for now, besides those that are queued."""
-        return self._actions.room(channel)
+        return actions.room(channel)
 
     def waiting(self, channel: Channel) -> int:
         """Bytes that are queued on it, with something for each message."""
@@ -105,55 +103,55 @@ class Endpoint:
 
     def await_credit(self, channel: Channel) -> None:
         """``Writable`` will come with the next credit: for who sends no more than there is room for."""
-        self._actions.await_credit(channel)
+        channel.is_starved = True
 
     def grant(self, channel: Channel, amount: int) -> None:
         """Let the peer send so many bytes more. Not together with a window."""
-        self._actions.grant(channel, amount)
+        actions.grant(self._connection, channel, amount)
 
     def set_window(self, channel: Channel, window: int) -> None:
         """Keep the peer's credit at ``window`` bytes, less what of its messages is not ``consumed``.
 
         A message that comes in several chunks is granted anew as it comes, so any window lets any message pass.
         """
-        self._actions.set_window(channel, window)
+        actions.set_window(self._connection, channel, window)
 
     def consumed(self, channel: Channel, size: int) -> None:
         """So many bytes of messages are dealt with; for channels with a window."""
-        self._actions.consumed(channel, size)
+        actions.consume(self._connection, channel, size)
 
     # --- requests ---
 
     def request(self, payload: bytes) -> Request | None:
         """None: as many as ``Limits.requests`` wait already."""
-        return self._actions.ask(payload)
+        return actions.ask(self._connection, payload)
 
     def respond(self, request: Request, payload: bytes) -> bool:
         """False: it is answered or ended already."""
-        return self._actions.answer(request, payload)
+        return actions.answer(self._connection, request, payload)
 
     # --- to end ---
 
     def cancel(self, entity: Entity, payload: bytes = b"") -> None:
         """Take no more: of a channel that we receive on, or of a request of ours."""
-        self._actions.cancel(entity, payload)
+        actions.cancel(self._connection, entity, payload)
 
     def close(self, entity: Entity, payload: bytes = b"", *, at_once: bool = False) -> None:
         """Send no more: on a channel once what is queued has gone, or ``at_once``; to a request of the peer."""
-        self._actions.close(entity, payload, at_once=at_once)
+        actions.close(self._connection, entity, payload, at_once=at_once)
 
     # --- heartbeats ---
 
     def watch(self, entity: Entity, seconds: float, now: float) -> bool:
         """Ping a channel that we receive on, or a request of ours, as long as it is open. False: too many are."""
-        return self._beats.watch(entity, seconds, now)
+        return self._connection.beats.watch(entity, seconds, now)
 
     def _ping(self, entity: Entity) -> None:
         if isinstance(entity, Request):
             kind = chunks.PING_REQUEST
         else:
             kind = chunks.PING if entity.ours else chunks.PING_PEER
-        self._actions.outgoing.reply(kind, entity.id)
+        self._connection.outgoing.reply(kind, entity.id)
 
     # --- what it costs ---
 
@@ -165,23 +163,23 @@ class Endpoint:
     @property
     def chatter(self) -> int:
         """How many of them moved nothing: without a byte, grants of next to nothing, heartbeats."""
-        return self._incoming.chatter
+        return self._connection.chatter
 
     @property
     def replies(self) -> int:
         """Bytes of acknowledgements, grants and pongs that were not taken yet."""
-        return self._actions.outgoing.replies
+        return self._connection.outgoing.replies
 
     @property
     def queued(self) -> int:
         """Bytes of payloads that wait for credit or for the transport."""
-        return self._actions.outgoing.waiting
+        return self._connection.outgoing.waiting
 
     @property
     def held(self) -> int:
         """Bytes of payloads that have begun and not ended."""
-        return self._actions.unfinished.held
+        return self._connection.unfinished.held
 
     @property
     def has_data_to_send(self) -> bool:
-        return self._actions.outgoing.has_more
+        return self._connection.outgoing.has_more

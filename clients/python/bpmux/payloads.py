@@ -21,6 +21,9 @@ from bpmux.limits import Limits
 # Of these too long a payload is cut and not refused: they take effect all the same.
 ENDINGS = frozenset({CANCEL_REQUEST, CLOSE_RESPONSE, CANCEL, CANCEL_PEER, CLOSE, CLOSE_PEER})
 
+# Said of what is refused for it.
+TOO_LONG = b"limit: a payload is too long"
+
 
 class Payload:
     """``promised``: bytes of the chunks that have begun; ``is_kept``: whether it will be there as a whole."""

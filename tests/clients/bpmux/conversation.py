@@ -177,14 +177,18 @@ class Conversation:
 
     @staticmethod
     def check(side: Side) -> None:
-        actions = side.endpoint._actions
-        channels = [actions.tables.top, *actions.tables.ours.values(), *actions.tables.theirs.values()]
-        requests = [*actions.tables.asked.values(), *actions.tables.requests.values()]
+        connection = side.endpoint._connection
+        channels = [
+            connection.tables.top,
+            *connection.tables.ours.values(),
+            *connection.tables.theirs.values(),
+        ]
+        requests = [*connection.tables.asked.values(), *connection.tables.requests.values()]
         lanes = [lane for each in channels for lane in (each.lane, each.cancelling)]
         lanes += [each.lane for each in requests]
         assert side.endpoint.queued == sum(lane.size for lane in lanes)
         assert all(channel.account.credit >= 0 and channel.credit >= 0 for channel in channels)
-        assert side.endpoint.held == sum(len(each.kept) for each in actions.unfinished._payloads.values())
+        assert side.endpoint.held == sum(len(each.kept) for each in connection.unfinished._payloads.values())
 
     # --- the end ---
 
@@ -207,7 +211,7 @@ class Conversation:
             side.asked, side.requests = {}, {}
         self.settle()
         for side in self.sides:
-            tables = side.endpoint._actions.tables
+            tables = side.endpoint._connection.tables
             assert [tables.ours, tables.theirs, tables.asked, tables.requests] == [{}, {}, {}, {}]
             assert not side.channels
             assert (side.endpoint.queued, side.endpoint.held, tables.refused) == (0, 0, 0)

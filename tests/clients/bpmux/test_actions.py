@@ -177,7 +177,7 @@ def test_refusals_that_are_read_end_nothing() -> None:
         assert sum(isinstance(event, Cancelled) for event in here) == 1
         for event in here:  # a duplex is cancelled and closed by the peer, and over
             assert event not in there
-    assert len(joined.here._actions.tables.ours) == 1
+    assert len(joined.here._connection.tables.ours) == 1
 
 
 def test_the_connection_is_finished_when_both_have_left() -> None:

@@ -107,7 +107,7 @@ SCRIPTS = {
 def nothing_is_left(here: World) -> None:
     """But what was opened or asked last, if it was opened again."""
     for side, endpoint in enumerate(here.sides):
-        tables = endpoint._actions.tables
+        tables = endpoint._connection.tables
         left = [
             *tables.ours.values(),
             *tables.theirs.values(),
@@ -116,7 +116,7 @@ def nothing_is_left(here: World) -> None:
         ]
         kept = [each for each in here.handles[side] if not each.is_over]
         assert set(map(id, left)) == set(map(id, kept))
-        assert len(endpoint._actions.unfinished) == 0
+        assert len(endpoint._connection.unfinished) == 0
         assert (endpoint.held, endpoint.queued, tables.refused) == (0, 0, 0)
         assert not endpoint.has_data_to_send
     assert [each.is_over for each in here.handles[A]] == [each.is_over for each in here.handles[B]]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from bpmux import chunks, incoming
+from bpmux import arrivals, chunks
 from bpmux.chunks import TOP, head
 from bpmux.endpoint import Endpoint
 from bpmux.errors import BpmuxError
@@ -75,7 +75,7 @@ def test_a_peer_that_never_stops_takes_little_memory(flood, ends: bool) -> None:
 
 
 def test_a_reason_fits_every_payload() -> None:
-    assert max(len(incoming.TOO_LONG), len(incoming.TOO_MANY)) <= 64
+    assert max(len(arrivals.TOO_LONG), len(arrivals.TOO_MANY)) <= 64
 
 
 def test_a_reserve_carries_more_than_one_piece() -> None:

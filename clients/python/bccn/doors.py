@@ -1,0 +1,78 @@
+"""The connection to a door: a Unix stream socket or TLS, as its address says. Nothing of what goes over it.
+
+unix:/run/bccnd/mux.sock    unix:@abstract    tls://relay01:7370    tls://[fe80::1]:7370
+"""
+
+import os
+import socket
+
+from bccn.errors import BccnError, InvalidError, RefusedError, UnavailableError
+from bccn.transport import Credentials, Path, off_standard, socket_address
+
+# Seconds to connect and to greet by TLS; a client gives up sooner where its own ``timeout`` is less.
+CONNECT_SECONDS = 10.0
+
+
+def connected(address: str, credentials: Credentials) -> socket.socket:
+    """It blocks, for CONNECT_SECONDS at most. Raises InvalidError, RefusedError, UnavailableError."""
+    scheme, _, rest = address.partition(":")
+    if scheme == "unix":
+        made = off_standard(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        made.settimeout(CONNECT_SECONDS)
+        try:
+            made.connect(socket_address(rest))
+        except OSError as error:
+            made.close()
+            raise fault(error, address) from None
+        return made
+    host, _, port = rest.removeprefix("//").rpartition(":")
+    if scheme != "tls" or not rest.startswith("//") or not host or not port.isdigit():
+        raise InvalidError(f"{address}: no address of a door: that is unix:PATH or tls://HOST:PORT")
+    return _connected_by_tls(address, (host.strip("[]"), int(port)), credentials)
+
+
+def _connected_by_tls(address: str, place: tuple[str, int], credentials: Credentials) -> socket.socket:
+    import ssl  # takes longer than all the rest
+
+    ca, cert, key = map(_given, credentials[:3], ("CA", "CERT", "KEY"))
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if cert:
+            context.load_cert_chain(cert, key)
+    except OSError as error:  # SSLError is one
+        files = ", ".join(str(each) for each in (ca, cert, key) if each)
+        raise InvalidError(f"no keys or certificates to be read in {files}: {_text(error)}") from None
+    try:
+        made = off_standard(socket.create_connection(place, CONNECT_SECONDS))
+        try:
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return context.wrap_socket(made, server_hostname=credentials[3] or place[0])
+        except BaseException:
+            made.close()
+            raise
+    except OSError as error:
+        raise fault(error, address) from None
+
+
+def _given(chosen: Path | None, name: str) -> str | None:
+    return os.fspath(chosen) if chosen else os.environ.get(f"BCCN_TLS_{name}") or None
+
+
+def fault(error: OSError, address: str, *, stood: bool = False) -> BccnError:
+    """What an error of a connection, that ``stood`` or was being made, is to a program."""
+    if isinstance(error, PermissionError):
+        return RefusedError("refused", f"no permission to connect to {address}")
+    if "_ALERT_" in (getattr(error, "reason", None) or ""):  # of TLS: from the other side
+        return RefusedError("refused", f"the door at {address} does not take our certificate: {_text(error)}")
+    what = f"the connection to {address} broke" if stood else f"no door at {address}"
+    return UnavailableError(f"{what}: {_text(error)}")
+
+
+def _text(error: OSError) -> str:
+    """In a few words. What TLS says, such as CERTIFICATE_VERIFY_FAILED, is in other places."""
+    said = getattr(error, "verify_message", None) or getattr(error, "reason", None)
+    return (
+        str(said or error.strerror or error).replace("_", " ").lower()
+        if said
+        else error.strerror or str(error)
+    )

@@ -1,0 +1,125 @@
+"""Connecting to a door: addresses, Unix sockets, TLS with certificates on both sides, and what stands for nothing."""
+
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import bccn
+from bccn.doors import connected
+from tests.clients.scripted_door import ScriptedDoor
+from tests.packet_client import PATIENCE
+
+NOTHING = (None, None, None, None)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an authority, a door and a client that it vouches for, and an authority that is another's."""
+    folder = tmp_path_factory.mktemp("keys")
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+    new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    for name in ("ca", "other"):
+        openssl("req", "-x509", *new, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}")
+    for name in ("door", "me"):
+        openssl("req", *new, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        (folder / "san").write_text(f"subjectAltName=DNS:{name}.test,IP:127.0.0.1")
+        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "san", "-days", "2")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
+    return folder
+
+
+@pytest.fixture
+def context(keys: Path) -> ssl.SSLContext:
+    """Of a door that wants to know who comes."""
+    made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(keys / "ca.pem"))
+    made.load_cert_chain(keys / "door.pem", keys / "door.key")
+    made.verify_mode = ssl.CERT_REQUIRED
+    return made
+
+
+def door_with(context: ssl.SSLContext, folder: Path) -> ScriptedDoor:
+    return ScriptedDoor(folder, wrap=lambda accepted: context.wrap_socket(accepted, server_side=True))
+
+
+def test_a_client_and_a_door_know_each_other_by_certificates(
+    keys: Path, context: ssl.SSLContext, tmp_path: Path
+) -> None:
+    with door_with(context, tmp_path) as door:
+        files = {"ca": keys / "ca.pem", "cert": keys / "me.pem", "key": keys / "me.key"}
+        for name in (None, "door.test"):
+            with bccn.Client(
+                f"tls://127.0.0.1:{door.port}", timeout=PATIENCE, server_name=name, **files
+            ) as bus:
+                for number in range(100):
+                    bus.publish("a", bytes(number * 1000))
+                bus.barrier()
+        assert [len(each) - 6 for each in door.seen if each[:4] == b"MSG "] == 2 * [
+            n * 1000 for n in range(100)
+        ]
+
+
+def test_files_are_named_by_the_environment_too(
+    keys: Path, context: ssl.SSLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for word, file in (("CA", "ca.pem"), ("CERT", "me.pem"), ("KEY", "me.key")):
+        monkeypatch.setenv(f"BCCN_TLS_{word}", str(keys / file))
+    with door_with(context, tmp_path) as door:
+        monkeypatch.setenv("BCCN_CONNECT", f"tls://127.0.0.1:{door.port}")
+        monkeypatch.delenv("BCCN_SOCKET", raising=False)
+        with bccn.Client(timeout=PATIENCE) as bus:
+            assert bus.name == "here/test/1"
+        monkeypatch.setenv("BCCN_SOCKET", str(tmp_path / "none"))
+        with pytest.raises(bccn.UnavailableError, match=r"no daemon at .*/none"):
+            bccn.Client()
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "error", "text"),
+    [
+        (("other.pem", "me.pem", "me.key"), None, bccn.UnavailableError, "no door at .*: .*certificate"),
+        (("ca.pem", "me.pem", "me.key"), "relay.test", bccn.UnavailableError, "no door at .*: .*mismatch"),
+        (("ca.pem", None, None), None, bccn.RefusedError, "does not take our certificate: .*required"),
+        (("ca.pem", "other.pem", "other.key"), None, bccn.RefusedError, "does not take our certificate"),
+        (("none.pem", None, None), None, bccn.InvalidError, "to be read in .*none.pem: No such file"),
+        (("ca.pem", "me.pem", "door.key"), None, bccn.InvalidError, "to be read in .*: key values mismatch"),
+    ],
+)
+def test_strangers_are_no_door_and_no_client(
+    keys: Path,
+    context: ssl.SSLContext,
+    tmp_path: Path,
+    files: tuple[str | None, ...],
+    name: str | None,
+    error: type[bccn.BccnError],
+    text: str,
+) -> None:
+    ca, cert, key = (keys / each if each else None for each in files)
+    with door_with(context, tmp_path) as door, pytest.raises(error, match=text):
+        bccn.Client(
+            f"tls://127.0.0.1:{door.port}", timeout=PATIENCE, ca=ca, cert=cert, key=key, server_name=name
+        )
+
+
+@pytest.mark.parametrize(
+    "address", ["ws://here:80/bus", "wss://here/bus", "tls://here", "tls://:7", "tls:here:7", "tls://here:x"]
+)
+def test_an_address_of_no_door_is_invalid(address: str) -> None:
+    with pytest.raises(bccn.InvalidError, match="no address of a door"):
+        bccn.Client(address)
+
+
+def test_a_unix_socket_may_be_abstract(tmp_path: Path) -> None:
+    with pytest.raises(bccn.UnavailableError, match="no door at unix:@nobody/here: Connection refused"):
+        connected("unix:@nobody/here", NOTHING)
+
+
+def test_nobody_may_be_there(tmp_path: Path) -> None:
+    with pytest.raises(bccn.UnavailableError, match=r"no door at tls://127\.0\.0\.1:1: Connection refused"):
+        connected("tls://127.0.0.1:1", NOTHING)
+    with pytest.raises(bccn.UnavailableError, match="too long"):
+        connected("unix:" + "x" * 200, NOTHING)

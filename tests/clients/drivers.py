@@ -143,6 +143,15 @@ LANGUAGES = (
         reads_ahead=True,
         needs_door=True,
     ),
+    Language(
+        "javascript",
+        folder="javascript",
+        toolchain=("node",),
+        run=("node", "conformance/driver.js"),
+        lacks=frozenset({"dispatch", "fork", "poll"}),
+        reads_ahead=True,
+        needs_door=True,
+    ),
 )
 
 # The first once more, by another way. Of the tests of pairs it has two.

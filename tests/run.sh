@@ -36,6 +36,7 @@ have() {
 tools='socat:socat tcpdump:tcpdump ip:iproute2 nft:nftables gcc:gcc g++:g++ make:make perl:perl
        systemctl:systemd tshark:tshark man:man-db go:golang-go gofmt:golang-go
        cargo:cargo rustfmt:rustfmt clippy-driver:rust-clippy java:openjdk-17-jre-headless
+       javac:openjdk-17-jdk-headless node:nodejs npm:npm
        rsync:rsync setpriv:util-linux nats-server:nats-server openssl:openssl AnyEvent.pm:libanyevent-perl IO/Async.pm:libio-async-perl'
 
 # What of $tools is not there, with "field 1", or their packages, with "field 2".
@@ -94,6 +95,19 @@ if [ "$(cat .venv/installed-for-tests 2>/dev/null)" != "$wanted" ]; then
     PIP_QUIET=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
         .venv/bin/python -m pip install --config-settings editable_mode=compat -e ./clients/python -e '.[dev]' >&2
     printf '%s\n' "$wanted" >.venv/installed-for-tests
+fi
+
+# The type checker of the JavaScript client, which needs none itself.
+checker='typescript@7.0.2 @types/node@20.19.43'
+if have npm && [ "$(cat .venv/typescript/installed-for-tests 2>/dev/null)" != "$checker" ]; then
+    say "installing $checker into .venv"
+    # shellcheck disable=SC2086  # a list of words
+    if npm install --prefix .venv/typescript --silent --no-fund --no-audit --ignore-scripts $checker >&2; then
+        printf '%s\n' "$checker" >.venv/typescript/installed-for-tests
+    else
+        say "npm cannot install it: its test fails"
+        [ "${CI-}" != true ] || die "CI=true asks for every tool"
+    fi
 fi
 
 # The compiled half of bccnd/wire may be missing only where no Rust can build it.

@@ -30,8 +30,8 @@ from tests.documents import (
 from tests.test_imports import BESIDE, EVERYONE, MODULES, PARTS, imports_of, module_name, part_of
 
 ENDINGS = (
-    "py", "pyi", "rs", "c", "h", "hpp", "go", "pm", "pl", "sh", "lua", "toml", "service", "socket", "conf",
-    "md", "json", "yml",
+    "py", "pyi", "rs", "c", "h", "hpp", "go", "js", "ts", "pm", "pl", "sh", "lua", "toml", "service", "socket",
+    "conf", "md", "json", "yml",
 )  # fmt: skip
 CODE = {
     name_of(path): path.read_text()

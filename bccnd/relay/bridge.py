@@ -20,7 +20,7 @@ from math import inf
 from bccnd.errors import DeniedError, PacketError, WireError
 from bccnd.relay.accounts import Source
 from bccnd.relay.arrivals import Arrivals
-from bccnd.relay.dedup import JUMP
+from bccnd.relay.dedup import JUMP, WINDOW
 from bccnd.relay.effects import Sealed, Spans
 from bccnd.relay.moment import Moment
 from bccnd.relay.publisher import OK, Origin, Publisher, from_here
@@ -234,7 +234,7 @@ class Bridge:
                     self._sent.begin_anew(src, seq + done)
                     if source and source.brought >= seq + done:
                         source.brought = -1
-                self._note_relayed(src, seq + done, source, last, moment)
+                self._note_relayed(src, range(seq + done, seq + after), source, last, moment)
                 part = (starts, ends) if same == len(starts) else (starts[done:after], ends[done:after])
                 self._pass_on(session, src, seq + done, chan, route, part, alone, verdict, moment)
             elif verdict in AGAIN:
@@ -288,7 +288,9 @@ class Bridge:
         source = self._sources.get(src)
         if not self._sent.on or source is None or source.relay is None:
             return
-        source.brought = max(source.brought, seq)
+        if source.brought != -1:
+            self._note_skipped(src, source, range(source.brought + 1, min(seq, source.last + 1)))
+        source.brought = max(source.brought, seq + len(packets[0]) - 1)
         codec = self._rules.codec
         sealed = [alone] if alone else codec.datagrams(src, seq, self._memory, *packets)
         self._keep(session, src, seq, sealed, moment)
@@ -301,11 +303,12 @@ class Bridge:
             self._sent.keep(src, session.peer.uid, seq, sealed, moment.monotonic)
 
     def _note_relayed(
-        self, src: bytes, seq: int, source: Source | None, last: int | None, moment: Moment
+        self, src: bytes, brought: range, source: Source | None, last: int | None, moment: Moment
     ) -> None:
-        """Message ``seq`` is new: what is there to be said of that? ``source``: its account, with the ``last`` number
-        before it; None if there was none.
+        """What is ``brought`` is new: what is there to be said of that? ``source``: its account, with the ``last``
+        number before it; None if there was none.
         """
+        seq = brought.start
         if source is None or last is None:
             source = self._sources.get(src)
             if source is None:  # it has no name
@@ -315,7 +318,12 @@ class Bridge:
             source.relay_said = moment.monotonic + SAY_AGAIN_SECONDS - SAY_SECONDS
             self._new.append(src)
         before = source.brought
-        source.brought = max(before, seq)
+        source.brought = max(before, brought[-1])
+        if -1 < before < seq and (record := self._sent.get(src)):
+            if source.gap is not None:  # what is missing here another may have brought
+                record.passed = seq
+            elif before < last:  # another has brought the last one
+                record.passed = last + 1
         if seq - last == 1 or source.gap is not None or before == -1 or not self._sent.on:
             return
         numbers = range(max(before, last) + 1, seq)
@@ -323,6 +331,15 @@ class Bridge:
             said = self._left_out.setdefault(src, [numbers])
             if said[-1].stop <= numbers.start:
                 said.append(numbers)
+
+    def _note_skipped(self, src: bytes, source: Source, numbers: range) -> None:
+        """The bridge brings what is behind these, and none of them. If another may have brought one, none is gone."""
+        record = self._sent.get(src)
+        if not numbers or record is None:
+            return
+        is_told = source.gap is None and source.last - numbers.start < WINDOW
+        if not is_told or source.seen >> source.last - numbers[-1] & (1 << len(numbers)) - 1:
+            record.passed = max(record.passed, numbers.stop)
 
     def _say_relayed(self, names: Iterable[bytes], moment: Moment) -> None:
         """Say of sources that were known to be relayed that they still are."""
@@ -344,8 +361,8 @@ class Bridge:
         if self._left_out:
             left_out, self._left_out = self._left_out, {}
             for src, numbers in left_out.items():
-                if record := self._sent.get(src):  # it may be asked for them again
-                    record.passed = min(record.passed, numbers[0].start)
+                if (record := self._sent.get(src)) and numbers[0].start < record.first:
+                    record.passed = numbers[0].start  # it may be asked for them again
             for payload in number_payloads(b"gone", left_out.items()):
                 self._repair.say(payload, moment)
 

@@ -327,7 +327,7 @@ class Repair:
                 ranges = record.within(ranges)
             lost = self._line_up(record, ranges, host, now)
             asked += sum(map(len, ranges)) - sum(map(len, lost))
-            if lost:
+            if lost := record.gone(lost):
                 gone.append((name, lost))
         if asked:
             self._askers.count(host, host_of(src), asked, self._sent.numbers, now)
@@ -377,7 +377,7 @@ class Repair:
             batch.looked += 1
             if numbers.start < (oldest := self._oldest(record, now)):  # it was given up meanwhile
                 kept = min(oldest, numbers.stop)
-                batch.gone.append((record.name, [range(numbers.start, kept)]))
+                batch.gone.append((record.name, record.gone([range(numbers.start, kept)])))
                 numbers = range(kept, numbers.stop)
             count = min(RESENT_IN_TURN, RESENT_AT_ONCE - batch.sent)
             some, rest = numbers[:count], numbers[count:]
@@ -401,7 +401,7 @@ class Repair:
                 continue
             datagram = record.find(number)
             if datagram is None:
-                batch.add_gone(record.name, number)
+                batch.add_gone(record, number)
             elif self._shares.take(host, b"", now):
                 self._outgoing.add(datagram)
                 self._recent[record.name, number] = now

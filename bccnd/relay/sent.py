@@ -40,7 +40,8 @@ _first_of = itemgetter(0)
 
 class Record(Speaker):
     """One source: ``count`` datagrams in batches, which take ``size`` bytes, for which ``user`` pays; beside those in
-    the batches from ``counted`` on, with ``uncounted`` bytes. From ``passed`` on its numbers were sent or left out.
+    the batches from ``counted`` on, with ``uncounted`` bytes. ``passed``: of a bridge, from which number on nobody
+    has what is not kept here, if that is not ``first``; else 0.
     """
 
     __slots__ = ("batches", "count", "counted", "passed", "size", "uncounted", "user")
@@ -48,7 +49,7 @@ class Record(Speaker):
     def __init__(self, name: bytes, user: int, first: int, now: float) -> None:
         super().__init__(name, first, now)
         self.user = user
-        self.passed = first
+        self.passed = 0
         self.count = 0
         self.size = SOURCE_BYTES
         self.uncounted = 0
@@ -66,8 +67,13 @@ class Record(Speaker):
 
     def within(self, ranges: tuple[range, ...]) -> tuple[range, ...]:
         """The part of the numbers that this host has passed, sent or not."""
-        cut = (range(max(part.start, self.passed), min(part.stop, self.last + 1)) for part in ranges)
+        first = min(self.first, self.passed or self.first)
+        cut = (range(max(part.start, first), min(part.stop, self.last + 1)) for part in ranges)
         return tuple(part for part in cut if part)
+
+    def gone(self, ranges: Iterable[range]) -> list[range]:
+        """Of numbers that are not kept, those that no other bridge may have brought."""
+        return [range(max(each.start, self.passed), each.stop) for each in ranges if each.stop > self.passed]
 
     @property
     def oldest(self) -> int:
@@ -83,8 +89,11 @@ class Resent:
     looked: int = 0
     gone: list[tuple[bytes, list[range]]] = field(default_factory=list)
 
-    def add_gone(self, name: bytes, number: int) -> None:
+    def add_gone(self, record: Record, number: int) -> None:
         """One more is not kept, mostly the one behind the last."""
+        if number < record.passed:
+            return
+        name = record.name
         if self.gone and self.gone[-1][0] == name and self.gone[-1][1][-1].stop == number:
             self.gone[-1][1][-1] = range(self.gone[-1][1][-1].start, number + 1)
         else:
@@ -184,7 +193,7 @@ class Sent:
                 datagrams = [data[start - base : end - base] for start, end in zip(starts, ends, strict=True)]
                 self.keep(name, user, seq, datagrams, spoke)
             if record := self._records.get(name):
-                record.first, record.passed, record.since = first, first, since
+                record.first, record.since = first, since
 
     def _begin(self, name: bytes, user: int, seq: int, now: float) -> Record:
         """A source that is new, or whose numbers have gone back."""

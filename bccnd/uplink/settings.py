@@ -21,6 +21,8 @@ DEFAULT_FILE = Path("/etc/bccnd/uplink.toml")
 
 # A reload leaves these, and those of one carrier, as they were: they say which link this is, and what it keeps.
 FIXED = ("carrier", "name", "socket", "journal", "backbone_key_file", "keepalive")
+# What only one carrier takes.
+_BACKBONE, _NATS = ("backbone_key_file", "keepalive"), ("nats_",)
 
 MIB = 1 << 20
 # Each is compared with every new channel.
@@ -229,8 +231,16 @@ def doubts(settings: UplinkSettings) -> Iterator[tuple[str, str]]:
         yield "no directed messages are carried: requests get no reply", 'name "!>" in export and import'
     if not settings.key_file:
         yield "no key: whoever reaches the carrier can send under any name", "key_file"
+    if unused := _of_another_carrier(settings):
+        yield f"not used by this carrier: {', '.join(unused)}", "remove them, or name another carrier"
     if settings.journal is None:
         yield "no journal: what waits is lost with the process", "journal"
+
+
+def _of_another_carrier(settings: UplinkSettings) -> list[str]:
+    """The settings that somebody has changed, and that do nothing."""
+    others = _BACKBONE if settings.medium == "nats" else _NATS
+    return [name for name in settings.model_dump(exclude_defaults=True) if name.startswith(others)]
 
 
 def applicable(

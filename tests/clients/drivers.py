@@ -38,6 +38,9 @@ RACES = {"CGO_ENABLED": "1", "GOFLAGS": "-race -buildvcs=false", "GORACE": "atex
 # without parts to build it again from.
 QUICK_BUILD = {"CARGO_PROFILE_DEV_DEBUG": "0", "CARGO_INCREMENTAL": "0"}
 
+# A JVM that starts soon: it ends before a slower compiler, or another collector, would pay.
+JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
 Word = str | bytes | int
 
 
@@ -129,6 +132,25 @@ LANGUAGES = (
             {"cancel", "clients", "datagram", "pack", "poll", "sources", "status", "stream", "tap"}
         ),
         reads_ahead=True,
+    ),
+    Language(
+        "java",
+        folder="java",
+        toolchain=("java", "javac"),
+        build=("sh", "conformance/build.sh"),
+        run=("java", *JVM, "-cp", "build/main:build/programs", "Driver"),
+        lacks=frozenset({"dispatch", "fork", "poll"}),
+        reads_ahead=True,
+        needs_door=True,
+    ),
+    Language(
+        "javascript",
+        folder="javascript",
+        toolchain=("node",),
+        run=("node", "conformance/driver.js"),
+        lacks=frozenset({"dispatch", "fork", "poll"}),
+        reads_ahead=True,
+        needs_door=True,
     ),
 )
 

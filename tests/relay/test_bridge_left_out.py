@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from bccnd.relay.sent import SILENT_SECONDS
-from bccnd.wire.repair import Gone, Resend
-from tests.relay.fakes import CLOCK, FakeClient, datagram
+from bccnd.wire.repair import CHANNEL, Gone, Resend
+from tests.relay.fakes import CLOCK, ELSEWHERE, FakeClient, datagram
 from tests.relay.segment import Segment, bridge_of, bring
 from tests.relay.test_bridge import KEYED, SRC, got, numbered, row, world
 
@@ -86,6 +86,63 @@ def test_who_was_never_first_knows_what_was_left_out():
     bring(second, numbered(5))
     segment.settle()
     assert (got(reader), segment.repair(Gone)) == ([5], [LEFT_OUT])
+
+
+@pytest.mark.parametrize("then", [(6,), (5,), (2, 4, 6)])
+def test_what_the_other_brought_meanwhile_is_not_gone(then: tuple[int, ...]):
+    """The first was cut off, and skips some of what came then. Somebody has lost that, and gets it."""
+    lost = datagram(SRC, CLOCK + 3, b"a", b"3", KEYED)
+    segment, bridge, reader = world(
+        b"other", loses=lambda host, one, times: host == b"here" and one == lost and times < 1
+    )
+    second = bridge_of(segment[b"other"])
+    for each in (bridge, second):
+        bring(each, numbered(0))
+        segment.settle()
+    bring(second, numbered(1, 2, 3, 4))
+    segment.settle()
+    bring(bridge, numbered(*then))
+    segment.wait(0.05)
+    assert got(reader) == [0, 1, 2, 3, 4, then[-1]]
+    gone = [Gone(((SRC, (range(CLOCK + 5, CLOCK + 6),)),))] if then[-1] == 6 else []
+    assert segment.repair(Gone) == gone
+
+
+def test_what_its_host_itself_misses_is_not_gone():
+    """The other announces a number that nobody has heard."""
+    lost = datagram(SRC, CLOCK + 1, b"a", b"1", KEYED)
+    segment, bridge, reader = world(b"other", loses=lambda _, one, times: one == lost and times < 1)
+    second = bridge_of(segment[b"other"])
+    segment[b"gate"].connect(b"SUB a")
+    for each in (bridge, second):
+        bring(each, numbered(0))
+        segment.settle()
+    segment.wait(0.1)
+    bring(second, numbered(1))
+    for _ in range(100):
+        segment.wait(0.001)
+        if segment[b"gate"].relay.state.sources.get(SRC).gap is not None:
+            break
+    bring(bridge, numbered(2))
+    segment.wait(0.05)
+    assert (got(reader), segment.repair(Gone)) == ([0, 1, 2], [])
+
+
+def test_what_no_bridge_brought_is_gone_whoever_is_asked():
+    """The second lags behind, and knows that the first has brought none of it either."""
+    segment, bridge, _ = world(b"other")
+    second = bridge_of(segment[b"other"])
+    for numbers in ((-2, -1, 0), (3, 4, 5), (6, 7)):
+        for each in (bridge, second):
+            bring(each, numbered(*numbers))
+            segment.settle()
+    segment.wait(0.1)
+    segment.repair(Gone)
+    del segment.buses[b"gate"]
+    asked = datagram(b"late/bccnd/5/repair", 1, CHANNEL, b"resend\n%b %d 0-1" % (SRC, CLOCK + 1), KEYED)
+    segment[b"other"].hear(asked, peer=ELSEWHERE)
+    segment.wait(0.01)
+    assert segment.repair(Gone) == [Gone(((SRC, (range(CLOCK + 1, CLOCK + 3),)),))]
 
 
 def test_a_bridge_says_nothing_of_what_is_before_its_first():

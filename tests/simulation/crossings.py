@@ -69,8 +69,8 @@ def _loses_nothing(scenario: Scenario) -> bool:
 class Life:
     """One life of an uplink. ``given``: what it was to export, and when; ``handed``: what it handed to the daemon,
     and when; ``kept_back``: when messages came that wait whether they come by the carrier, and with how many bytes;
-    ``pushed``: the link datagram that has a message of one life of the daemon; ``away``: hosts of which the carrier
-    had brought something; ``begun``: when it heard of each link first.
+    ``offered``: the lives of the daemon that gave it a message; ``pushed``: the link datagrams that have it;
+    ``away``: hosts of which the carrier had brought something; ``begun``: when it heard of each link first.
     """
 
     ended: float = 0.0
@@ -79,7 +79,8 @@ class Life:
     from_away: set[Said] = field(default_factory=set)
     handed: dict[Said, float] = field(default_factory=dict)
     kept_back: list[tuple[float, int]] = field(default_factory=list)
-    pushed: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    offered: defaultdict[Said, set[int]] = field(default_factory=lambda: defaultdict(set))
+    pushed: defaultdict[Said, set[int]] = field(default_factory=lambda: defaultdict(set))
     away: set[int] = field(default_factory=set)
     begun: dict[bytes, float] = field(default_factory=dict)
 
@@ -178,6 +179,7 @@ class Crossings:
         chan = self._ledger.publishers[said[0]].chans[said[1]]
         if any(_names(pattern, chan) for pattern in uplink.plan.exports):
             life = self._lives[uplink.number]
+            life.offered[said].add(uplink.host.lives)
             if said not in life.handed:
                 life.given.setdefault(said, self._world.now)
             if self._ledger.publishers[said[0]].host.number in life.away:
@@ -191,8 +193,9 @@ class Crossings:
             raise Broken("number", f"{uplink.name} gives the link number {number} a second time")
         life = self._lives[uplink.number]
         for each in inside:
-            # A daemon that has died knows nothing of what it has had.
-            if life.pushed.setdefault((*each, uplink.host.lives), number) != number:
+            life.pushed[each].add(number)
+            # A daemon that has died knows nothing of what it has had, and what it gave may wait until it is back.
+            if len(life.pushed[each]) > max(1, len(life.offered[each])):
                 raise Broken("loop", f"{uplink.name} carries {self._about(each)} a second time")
             if life.had(each, uplink.core.options.hold_bytes):
                 raise Broken("loop", f"{uplink.name} carries {self._about(each)} back")

@@ -13,6 +13,7 @@ from bccnd.uplink.settings import (
     UplinkSettings,
     applicable,
     command_line,
+    doubts,
     effective,
     load,
 )
@@ -31,6 +32,20 @@ def test_nothing_is_carried_that_is_not_named() -> None:
     assert values.export == values.import_ == ()
     assert not values.retained
     assert of("--export", "a/>, !>", "--import", "!,b").export == ("a/>", "!>")
+
+
+@pytest.mark.parametrize(
+    ("carrier", "argv", "unused"),
+    [
+        ("fyrehose://a:1", ["--nats-user", "bob", "--keepalive", "0.2"], "nats_user"),
+        ("nats://a:1", ["--nats-user", "bob", "--keepalive", "0.2"], "keepalive"),
+        ("tls://a:1", ["--backbone-key-file", "k", "--nats-replicas", "3"], "backbone_key_file"),
+        ("fyrehose://a:1", ["--backbone-key-file", "k"], None),
+    ],
+)
+def test_what_the_carrier_does_not_use_is_doubted(carrier: str, argv: list[str], unused: str | None) -> None:
+    said = [doubt for doubt, _ in doubts(of("--carrier", carrier, *argv)) if doubt.startswith("not used")]
+    assert said == ([f"not used by this carrier: {unused}"] if unused else [])
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from bccnd.pipeline import session
+from bccnd.pipeline.source import register
 from tests.pipeline.source.spooling import run_query
 
 SETTINGS = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
@@ -18,6 +19,7 @@ def main() -> None:
         batch.write.mode("overwrite").parquet(str(folder / "out" / f"batch={number}"))
 
     with session.connect("local[2]", "live", SETTINGS) as spark:
+        register(spark)
         rows = (
             spark.readStream.format("bccn")
             .options(spool=str(folder / "spool"), socket=socket, seconds=0.2, linger=300)

@@ -1,0 +1,78 @@
+package bccn;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.net.InetSocketAddress;
+import java.net.Socket;
+import java.security.GeneralSecurityException;
+import java.time.Duration;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.SSLParameters;
+import javax.net.ssl.SSLSocket;
+
+/** TCP with TLS. Both sides show certificates; that of the door must have its name. */
+final class TlsCarrier implements Carrier {
+    private final String host;
+    private final int port;
+    private final Options options;
+    private final Socket socket = new Socket();
+    private InputStream in;
+    private OutputStream out;
+
+    TlsCarrier(String host, int port, Options options) {
+        this.host = host;
+        this.port = port;
+        this.options = options;
+    }
+
+    @Override
+    public void connect(Duration timeout) throws IOException {
+        SSLContext context;
+        try {
+            context = options.context != null ? options.context : Pem.context(options.ca, options.cert, options.key);
+        } catch (GeneralSecurityException | IOException e) {
+            throw BccnException.invalid("TLS, certificates and key: " + e);
+        }
+        int milliseconds = (int) Math.max(1, Math.min(timeout.toMillis(), Integer.MAX_VALUE));
+        socket.connect(new InetSocketAddress(host, port), milliseconds);
+        socket.setTcpNoDelay(true);
+        socket.setSoTimeout(milliseconds);
+        String name = options.serverName.isEmpty() ? host : options.serverName;
+        SSLSocket secured = (SSLSocket) context.getSocketFactory().createSocket(socket, name, port, true);
+        SSLParameters parameters = secured.getSSLParameters();
+        parameters.setEndpointIdentificationAlgorithm("HTTPS");
+        parameters.setProtocols(new String[] {"TLSv1.3"});
+        secured.setSSLParameters(parameters);
+        secured.startHandshake();
+        socket.setSoTimeout(0);
+        in = secured.getInputStream();
+        out = secured.getOutputStream();
+    }
+
+    @Override
+    public int read(byte[] buffer) throws IOException {
+        return in.read(buffer);
+    }
+
+    @Override
+    public void write(byte[] data) throws IOException {
+        out.write(data);
+        out.flush();
+    }
+
+    /** Closes the socket below TLS: a close of TLS would wait for a write that is under way. */
+    @Override
+    public void close() {
+        try {
+            socket.close();
+        } catch (IOException e) {
+            // it is of no use any more, whatever became of it
+        }
+    }
+
+    @Override
+    public String toString() {
+        return "tls://" + host + ":" + port;
+    }
+}

@@ -1,0 +1,171 @@
+package bccn;
+
+import static bccn.Checks.same;
+import static java.nio.charset.StandardCharsets.UTF_8;
+
+import bccn.bpmux.FakeDoor;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.net.InetAddress;
+import java.net.StandardProtocolFamily;
+import java.net.UnixDomainSocketAddress;
+import java.nio.channels.Channels;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.SSLServerSocket;
+import javax.net.ssl.SSLSocket;
+
+/** Carriers, and doors that are none. It is given a folder with certificates, and the address of a real door by TLS. */
+final class CarrierChecks {
+    private static Path folder;
+
+    private CarrierChecks() {}
+
+    private interface Server {
+        void serve(InputStream in, OutputStream out) throws Exception;
+    }
+
+    static void run(Path certificates, String door) {
+        folder = certificates;
+        Checks.run("a real door by TLS", () -> {
+            try (Bccn bus = Bccn.connect(options(door).cert(file("own.pem"), file("own.key")))) {
+                Subscription own = bus.subscribe("live/tls");
+                bus.publish("live/tls", "x".repeat(1000));
+                same(own.take(Duration.ofSeconds(30)).get().text().length(), 1000, "bytes");
+                same(bus.name().startsWith("here/own/"), true, bus.name());
+            }
+        });
+        Checks.run("a session by TLS", () -> overTls(options -> options.cert(file("own.pem"), file("own.key")), null));
+        Checks.run("a door by another name is refused",
+                () -> overTls(options -> options.cert(file("own.pem"), file("own.key")).serverName("elsewhere"),
+                        Code.REFUSED));
+        Checks.run("a program without a certificate is refused", () -> overTls(options -> options, Code.REFUSED));
+        Checks.run("keys from elsewhere", () -> {
+            SSLContext context = Pem.context(file("ca.pem"), file("own.pem"), file("own.key"));
+            overTls(options -> options.context(context), null);
+        });
+        Checks.run("a refusal is told at once", () -> fails(
+                (in, out) -> FakeDoor.serve(in, out, "refused not you".getBytes(UTF_8), packet -> null),
+                Code.REFUSED, "not you"));
+        Checks.run("a door that is none is a protocol error", () -> fails(
+                (in, out) -> out.write("HTTP/1.1 400 Bad Request\r\n\r\n".getBytes(UTF_8)), Code.PROTOCOL, "rule"));
+        Checks.run("a door beyond its credit is a protocol error", () -> fails(
+                (in, out) -> out.write(FakeDoor.beyondItsCredit()), Code.PROTOCOL, "credit"));
+        Checks.run("a door that says nothing is given up", () -> fails(
+                (in, out) -> in.readAllBytes(), Code.UNAVAILABLE, "does not answer"));
+        Checks.run("a door that leaves at once is unavailable", () -> fails(
+                (in, out) -> { }, Code.UNAVAILABLE, ""));
+        Checks.run("a daemon that does not answer is given up", () -> fails(
+                (in, out) -> FakeDoor.serve(in, out, null, packet -> null), Code.UNAVAILABLE, "does not answer"));
+        Checks.run("a certificate that is no user's is refused", () -> {
+            try (Bccn bus = Bccn.connect(options(door).cert(file("door.pem"), file("door.key")))) {
+                throw new AssertionError(bus.name() + " is connected");
+            } catch (BccnException e) {
+                same(e.code(), Code.REFUSED, e.getMessage());
+            }
+        });
+        Checks.run("missing certificates are invalid", () -> {
+            try (Bccn bus = Bccn.connect(options(door).ca(file("none.pem")))) {
+                throw new AssertionError(bus.name() + " is connected");
+            } catch (BccnException e) {
+                same(e.code(), Code.INVALID, e.getMessage());
+            }
+        });
+        Checks.run("an address that is none is invalid", CarrierChecks::wrongAddresses);
+    }
+
+    private static Path file(String name) {
+        return folder.resolve(name);
+    }
+
+    private static byte[] daemon(byte[] packet) {
+        String said = new String(packet, UTF_8);
+        return said.startsWith("CMSG whoami") ? "CMSG whoami\0here/test/1".getBytes(UTF_8)
+                : said.startsWith("CMSG ping") ? "CMSG pong\0".getBytes(UTF_8) : null;
+    }
+
+    private static void start(Server server, InputStream in, OutputStream out) {
+        try (in; out) {
+            server.serve(in, out);
+        } catch (Exception e) {
+            return; // the client has left, as it should
+        }
+    }
+
+    private static Options options(String address) {
+        return new Options().timeout(Duration.ofSeconds(30)).ca(file("ca.pem")).address(address);
+    }
+
+    private interface Setting {
+        Options with(Options options);
+    }
+
+    private static void overTls(Setting setting, Code expected) throws Exception {
+        SSLContext context = Pem.context(file("ca.pem"), file("door.pem"), file("door.key"));
+        InetAddress here = InetAddress.getByName("127.0.0.1");
+        try (SSLServerSocket listener =
+                (SSLServerSocket) context.getServerSocketFactory().createServerSocket(0, 1, here)) {
+            listener.setNeedClientAuth(true);
+            Thread door = new Thread(() -> {
+                try (SSLSocket socket = (SSLSocket) listener.accept()) {
+                    start((in, out) -> FakeDoor.serve(in, out, null, CarrierChecks::daemon),
+                            socket.getInputStream(), socket.getOutputStream());
+                } catch (IOException e) {
+                    return; // nobody came
+                }
+            });
+            door.start();
+            Options options = options("tls://127.0.0.1:" + listener.getLocalPort());
+            Code found = null;
+            try (Bccn bus = Bccn.connect(setting.with(options))) {
+                same(bus.name(), "here/test/1", "name");
+                bus.barrier();
+            } catch (BccnException e) {
+                found = e.code();
+            }
+            same(found, expected, "error");
+            door.join();
+        }
+    }
+
+    private static void fails(Server server, Code code, String text) throws Exception {
+        Path path = file("door.sock");
+        Files.deleteIfExists(path);
+        try (ServerSocketChannel listener = ServerSocketChannel.open(StandardProtocolFamily.UNIX)) {
+            listener.bind(UnixDomainSocketAddress.of(path));
+            Thread door = new Thread(() -> {
+                try (SocketChannel socket = listener.accept()) {
+                    start(server, Channels.newInputStream(socket), Channels.newOutputStream(socket));
+                } catch (IOException e) {
+                    return; // nobody came
+                }
+            });
+            door.start();
+            try (Bccn bus = Bccn.connect(new Options().address("unix:" + path).timeout(Duration.ofMillis(500)))) {
+                throw new AssertionError(bus.name() + " is connected");
+            } catch (BccnException e) {
+                same(e.code(), code, e.getMessage());
+                same(e.getMessage().contains(text), true, e.getMessage());
+            }
+            door.join();
+        }
+    }
+
+    private static void wrongAddresses() {
+        for (String wrong : List.of("x", "tcp://a:1", "tls://a", "tls://:1", "tls://a:0", "tls://a:99999", "/run/x")) {
+            try {
+                Bccn.connect(new Options().address(wrong)).close();
+            } catch (BccnException e) {
+                same(e.code(), Code.INVALID, wrong);
+                continue;
+            }
+            throw new AssertionError(wrong + " was taken");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+/** The ways to the door: Unix stream sockets, TLS, WebSockets; and what is not there. */
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import tls from "node:tls";
+import { Worker } from "node:worker_threads";
+
+import { connect } from "../src/node.js";
+import { FakeDoor } from "./fake_door.js";
+import { serve, webServer } from "./servers.js";
+
+const folder = mkdtempSync(join(tmpdir(), "bccn-"));
+after(() => rmSync(folder, { recursive: true }));
+
+/** A certificate that signs itself. @param {string} name @param {string} host */
+function certificate(name, host) {
+  const [cert, key] = [join(folder, `${name}.pem`), join(folder, `${name}.key`)];
+  execFileSync("openssl", [
+    "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+    "-subj", `/CN=${host}`, "-addext", `subjectAltName=DNS:${host}`, "-keyout", key, "-out", cert,
+  ], { stdio: "pipe" });
+  return { cert, key };
+}
+
+/**
+ * @param {import("node:net").Server | import("node:http").Server} server
+ * @param {any} [where]
+ * @returns {Promise<any>}
+ */
+async function listening(server, where = { host: "127.0.0.1", port: 0 }) {
+  server.listen(where);
+  await once(server, "listening");
+  return server.address();
+}
+
+const SIZES = [1, 1000, 60_000];
+
+/**
+ * Messages of all sizes go both ways.
+ * @param {import("../bccn.js").Options} options
+ */
+async function exchange(options) {
+  const bus = await connect({ onNotice() {}, ...options });
+  assert.equal(bus.name, "here/test/1");
+  await bus.subscribe("a");
+  for (const size of SIZES) await bus.publish("a", "x".repeat(size));
+  for (const size of SIZES) assert.equal((await bus.receive({ timeout: 10_000 }))?.payload.length, size);
+  await bus.barrier();
+  await bus.close();
+}
+
+/** A door that echoes. */
+const echoing = () =>
+  new FakeDoor((packet, door) => {
+    if (packet.startsWith("MSG ")) door.say(packet);
+  });
+
+test("a Unix stream socket", async () => {
+  const door = echoing();
+  const server = net.createServer((socket) => serve(door, socket));
+  const path = join(folder, "mux.sock");
+  await listening(server, { path });
+  await exchange({ address: `unix:${path}` });
+  process.env.BCCN_CONNECT = `unix:${path}`;
+  await exchange({});
+  server.close();
+});
+
+test("TLS, with certificates of both sides", async () => {
+  const [door, of] = [echoing(), certificate("door", "relay01")];
+  const program = certificate("program", "program");
+  const server = tls.createServer(
+    { cert: readFileSync(of.cert), key: readFileSync(of.key), ca: readFileSync(program.cert), requestCert: true },
+    (socket) => serve(door, socket),
+  );
+  const address = `tls://127.0.0.1:${(await listening(server)).port}`;
+  await exchange({ address, ca: of.cert, ...program, serverName: "relay01" });
+  await exchange({ address, ca: readFileSync(of.cert), cert: readFileSync(program.cert), key: readFileSync(program.key), serverName: "relay01" });
+  for (const wrong of [
+    { ca: program.cert, serverName: "relay01" },
+    { ca: of.cert, serverName: "relay02" },
+    { serverName: "relay01" },
+    { ca: of.cert, serverName: "relay01" },
+    { ca: join(folder, "missing.pem") },
+  ]) {
+    await assert.rejects(connect({ address, ...wrong }), { code: "unavailable" }, JSON.stringify(wrong));
+  }
+  server.close();
+});
+
+test("a WebSocket, with a token that is in no address", async () => {
+  assert.ok(globalThis.WebSocket, "run it with --experimental-websocket before Node 22");
+  for (const size of [1000, 60_000]) {
+    const [door, asked] = [echoing(), /** @type {string[]} */ ([])];
+    const server = webServer(door, size, asked);
+    const address = `ws://127.0.0.1:${(await listening(server)).port}/bus`;
+    await exchange({ address, token: "secret" });
+    assert.deepEqual(asked, ["bpmux, token.secret"]);
+    server.close();
+  }
+});
+
+test("a page finds the door that it came from", async () => {
+  const door = echoing();
+  const server = webServer(door, 1000, []);
+  const { port } = await listening(server);
+  const page = new Worker(new URL("page.js", import.meta.url), { workerData: `http://127.0.0.1:${port}/index.html` });
+  assert.deepEqual(await once(page, "message"), ["hello"]);
+  await page.terminate();
+  server.close();
+});
+
+test("a WebSocket that takes no more holds who publishes", async () => {
+  const door = new FakeDoor();
+  /** A WebSocket of another package, whose buffer is full until somebody says so. */
+  class Slow extends EventTarget {
+    static buffered = 0;
+    binaryType = "";
+    readyState = 1;
+    bufferedAmount = 0;
+    /** @type {any} */
+    carrier;
+
+    constructor() {
+      super();
+      const taker = {
+        data: (/** @type {Uint8Array} */ data) => void this.dispatchEvent(new MessageEvent("message", { data: data.slice().buffer })),
+        drain() {},
+        end() {},
+      };
+      const opened = door.platform.open("", {}, taker, new AbortController().signal);
+      void opened.then((carrier) => {
+        this.carrier = carrier;
+        this.dispatchEvent(new Event("open"));
+      });
+    }
+
+    /** @param {Uint8Array} data */
+    send(data) {
+      this.carrier.write(data);
+      this.bufferedAmount = Slow.buffered;
+      setTimeout(() => (this.bufferedAmount = 0), 30);
+    }
+
+    close() {}
+  }
+  const bus = await connect({ address: "ws://127.0.0.1/bus", WebSocket: /** @type {any} */ (Slow) });
+  Slow.buffered = 1 << 20;
+  await bus.publish("a", "goes");
+  await new Promise(setImmediate);
+  await assert.rejects(bus.publish("a", "waits, and is never sent", { timeout: 1 }), { code: "timeout" });
+  Slow.buffered = 0;
+  await bus.publish("a", "goes later");
+  await bus.barrier();
+  assert.deepEqual(door.seen.filter((packet) => packet.startsWith("MSG")), ["MSG a\0goes", "MSG a\0goes later"]);
+  await bus.close();
+});
+
+test("where nobody is, it is unavailable", async () => {
+  const server = net.createServer();
+  const { port } = await listening(server);
+  server.close();
+  await once(server, "close");
+  for (const address of [`unix:${folder}/none.sock`, "unix:@bccn-nobody-is-here", `tls://127.0.0.1:${port}`, `ws://127.0.0.1:${port}/bus`]) {
+    await assert.rejects(connect({ address }), { code: "unavailable" }, address);
+  }
+  for (const address of ["/run/bccnd/bus.sock", "tls://127.0.0.1", "http://127.0.0.1", "ws://["]) {
+    await assert.rejects(connect({ address }), { code: "invalid" }, address);
+  }
+});
+
+test("a server that never answers is given up in time", async () => {
+  const server = net.createServer();
+  const path = join(folder, "silent.sock");
+  await listening(server, { path });
+  await assert.rejects(connect({ address: `unix:${path}`, timeout: 50 }), { code: "unavailable" });
+  server.close();
+});

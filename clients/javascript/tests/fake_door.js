@@ -1,0 +1,147 @@
+/** A door and a daemon in memory: the other side of a connection is the same class, and a script plays the daemon. */
+
+import { randomFillSync } from "node:crypto";
+
+import { Endpoint } from "../src/bpmux/endpoint.js";
+import { BpmuxError } from "../src/bpmux/errors.js";
+import { Client } from "../src/client.js";
+import { decoded, encoded } from "../src/protocol.js";
+
+/** @typedef {import("../src/bpmux/entities.js").Channel} Channel */
+/** @typedef {(packet: string, door: FakeDoor) => boolean | void} Script  true: it has dealt with the packet */
+
+/** @type {Record<string, string>} */
+const ANSWERS = { whoami: "here/test/1", pack: "on 65536" };
+
+export const settled = () => new Promise((resolve) => setTimeout(resolve, 5));
+
+export class FakeDoor {
+  /** Packets of all clients. @type {string[]} */
+  seen = [];
+  /** How often somebody connected. */
+  links = 0;
+  /** Of the last one. @type {Channel | undefined} */
+  bus;
+  /** What is refused with a reason, if anything is. */
+  refusal = "";
+  /** Bytes that clients may send at first; what they sent is granted anew. */
+  window = 65536;
+  /** How often a client wrote. */
+  writes = 0;
+  #endpoint = new Endpoint(0);
+  /** @type {import("../src/link.js").Taker | undefined} */
+  #client;
+  #script;
+
+  /** @param {Script} [script] */
+  constructor(script = () => {}) {
+    this.#script = script;
+  }
+
+  /** @type {import("../src/link.js").Platform} */
+  platform = {
+    address: () => "memory:",
+    open: async (_address, _options, taker) => {
+      this.links++;
+      this.#endpoint = new Endpoint(0);
+      this.#client = taker;
+      const isCurrent = () => this.#client === taker;
+      queueMicrotask(() => this.flush());
+      return {
+        write: (data) => {
+          this.writes++;
+          queueMicrotask(() => isCurrent() && this.#hear(data));
+          return true;
+        },
+        pause() {},
+        resume() {},
+        close: () => queueMicrotask(() => isCurrent() && this.hangUp()),
+        destroy: () => isCurrent() && this.hangUp(),
+      };
+    },
+    soon: setImmediate,
+    random: (size) => randomFillSync(new Uint8Array(size)),
+  };
+
+  /** @param {import("../bccn.js").Options} [options] */
+  async connect(options = {}) {
+    return Client.connect(this.platform, { onNotice() {}, ...options });
+  }
+
+  /** Whether a client is there. */
+  get isLinked() {
+    return this.#client !== undefined;
+  }
+
+  /** Bytes that wait here for credit of the client. */
+  get queued() {
+    return this.#endpoint.queued;
+  }
+
+  /** @param {Uint8Array} data */
+  #hear(data) {
+    /** @type {import("../src/bpmux/endpoint.js").Event[]} */
+    let events = [];
+    try {
+      events = this.#endpoint.receive(data, 0);
+    } catch (error) {
+      if (!(error instanceof BpmuxError)) throw error;
+      this.hangUp(); // a test has said what no door says
+    }
+    for (const { type, of, payload } of events) {
+      if (type === "opened") {
+        this.bus = of;
+        if (this.refusal) this.end(this.refusal);
+        else if (this.window) this.#endpoint.setWindow(of, this.window);
+      } else if (type === "message") {
+        const packet = decoded(payload);
+        this.seen.push(packet);
+        if (!this.#script(packet, this)) this.#answer(packet);
+        this.#endpoint.consumed(of, payload.length);
+      }
+    }
+    this.flush();
+  }
+
+  /** @param {string} packet */
+  #answer(packet) {
+    const [, key, value = ""] = /^CMSG ([^\0]*)\0?(.*)$/s.exec(packet) ?? [];
+    if (key) this.say(`CMSG ${key === "ping" ? "pong" : key}\0${ANSWERS[key] ?? value}`);
+  }
+
+  /** A packet of the daemon. @param {string} packet */
+  say(packet) {
+    if (this.bus && !this.#endpoint.send(this.bus, encoded(packet))) throw new Error("too much waits for credit");
+    this.flush();
+  }
+
+  /** The daemon has gone, or lets nobody in. @param {string} reason */
+  end(reason) {
+    if (!this.bus) return;
+    this.#endpoint.close(this.bus, encoded(reason));
+    this.#endpoint.cancel(this.bus, encoded(reason));
+    this.flush();
+  }
+
+  /** A channel to the client, which serves none. */
+  open() {
+    const channel = this.#endpoint.openDuplex(encoded("what?"));
+    this.flush();
+    return channel;
+  }
+
+  /** Bytes as they are. @param {Uint8Array} data */
+  blurt(data) {
+    this.#client?.data(data);
+  }
+
+  hangUp() {
+    const client = this.#client;
+    this.#client = undefined;
+    queueMicrotask(() => client?.end());
+  }
+
+  flush() {
+    for (let data; (data = this.#endpoint.dataToSend()).length; ) this.#client?.data(data);
+  }
+}

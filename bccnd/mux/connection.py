@@ -236,10 +236,10 @@ class Connection:
         if not self.is_served:
             return
         endpoint = self._endpoint
-        weight = endpoint.queued + endpoint.held + self._conversation.waiting + len(self._unsent)
+        weight = endpoint.weight + self._carrier.held + self._conversation.waiting + len(self._unsent)
         heaviest = self._house.accounts.weigh(self, self.peer.uid, weight)
         if isinstance(heaviest, Connection):
-            log.warning("dropped, too much waits for this user", uid=self.peer.uid)
+            log.debug("dropped, too much waits for this user", uid=self.peer.uid)
             heaviest.drop("weight")
 
     # --- time ---

@@ -74,6 +74,10 @@ class Tls:
     def replies(self) -> int:
         return self._out.pending
 
+    @property
+    def held(self) -> int:
+        return self._in.pending
+
     def received(self, data: bytes) -> bytes:
         self._in.write(data)
         pieces: list[bytes] = []

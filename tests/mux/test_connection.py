@@ -19,6 +19,7 @@ from bpmux import chunks
 from bpmux.chunks import TOP, head
 from bpmux.endpoint import Endpoint
 from bpmux.events import Closed, Event, Message, Opened, Responded
+from bpmux.limits import PAYLOAD_BYTES
 from tests.mux.in_process import TestDaemon, until
 
 PEER = Peer(1000, (1000,), 1, b"node")
@@ -273,11 +274,11 @@ async def test_the_place_is_held_until_the_daemon_has_taken_all(
 
 
 async def test_the_heaviest_connection_of_a_user_is_dropped(world: World) -> None:
-    world.accounts.bytes_each = 100
+    world.accounts.bytes_each = 100 + PAYLOAD_BYTES
     theirs = world.enter()
     total = head(chunks.PARTIAL, TOP, 1000)
     theirs.send(CREDIT + total + head(chunks.REQUEST, 0, 90) + bytes(90))
-    await until(lambda: world.accounts.held == 90)
+    await until(lambda: world.accounts.held == 90 + PAYLOAD_BYTES)
     theirs.send(head(chunks.REQUEST, 0, 20) + bytes(20))
     assert await gone(world) == "weight"
 

@@ -69,9 +69,7 @@ class Connection:
         self._has_begun = False  # its first bytes have come
         self._is_greeted = self._is_awake = self._is_gone = self._is_read = False
         self._endpoint = endpoint = Endpoint(self._loop.time(), limits.ENDPOINT)
-        self._conversation = Conversation(
-            endpoint, house.daemon.connector(peer.introduction), self._wake, turned_away
-        )
+        self._conversation = Conversation(endpoint, house.daemon.connector(peer), self._wake, turned_away)
         self._unsent = b""
         self._chatter_limit, self._chatter_seen, self._chatter_since = chatter, 0, self._loop.time()
         self._chunks = 0

@@ -46,6 +46,9 @@ THRESHOLDS = 128
 # Chunks a second that carry nothing, of a peer elsewhere: a client grants credit in portions of half a window.
 CHATTER = 1000
 
+# Links of one user on their way to the daemon: more than it accepts in a turn, and far below its places.
+JOINING = 64
+
 # Seconds for the daemon to accept a session and to say who it is: it may be busy.
 JOINING_SECONDS = 30.0
 

@@ -72,8 +72,8 @@ class Connection:
         self._conversation = Conversation(endpoint, house.daemon.connector(peer), self._wake, turned_away)
         self._unsent = b""
         self._chatter_limit, self._chatter_seen, self._chatter_since = chatter, 0, self._loop.time()
-        self._chunks = 0
-        self._size = limits.READ
+        self._work = 0
+        self._size = limits.READ_FIRST
         seconds = limits.REFUSAL_SECONDS if turned_away else limits.GREETING_SECONDS
         self._greeting: TimerHandle | None = self._loop.call_later(seconds, self._on_greeting_over)
         self._heartbeat = self._loop.call_at(endpoint.deadline, self._on_deadline)
@@ -150,12 +150,12 @@ class Connection:
 
     def _measure(self, now: float) -> None:
         """What came of the last read: whether it was too much work, and whether any of it meant something."""
-        chunks = self._endpoint.chunks - self._chunks
-        self._chunks += chunks
-        if chunks > limits.CHUNKS:
-            self._size = max(limits.READ_LEAST, self._size // 2)
-        elif self._size < limits.READ and chunks < limits.CHUNKS // 4:
-            self._size *= 2
+        work = self._endpoint.chunks + limits.OPENING * self._conversation.opened - self._work
+        self._work += work
+        if work > limits.CHUNKS:
+            self._size = max(limits.READ_LEAST, self._size * limits.CHUNKS // work)
+        elif self._size < limits.READ and work < limits.CHUNKS // 4:
+            self._size += limits.READ_LEAST
         if self._chatter_limit:
             chatter = self._endpoint.chatter + self._carrier.chatter
             if now - self._chatter_since >= 1.0:

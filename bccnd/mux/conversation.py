@@ -42,14 +42,14 @@ UNKNOWN = (
 class Conversation:
     """``turned_away``: the reason for which this peer gets nothing; empty for one that is served.
 
-    ``is_over``: the peer has left, or does not answer any more.
+    ``opened``: channels and requests so far. ``is_over``: the peer has left, or does not answer any more.
     """
 
     def __init__(
         self, endpoint: Endpoint, connect: Connect, wake: Callable[[], None], turned_away: bytes = b""
     ) -> None:
         self.endpoint = endpoint
-        self.waiting = 0
+        self.waiting = self.opened = 0
         self.is_over = self.is_silent = False
         self._connect = connect
         self._wake = wake
@@ -108,6 +108,7 @@ class Conversation:
             self.part()
 
     def _opened(self, channel: Channel, payload: bytes) -> None:
+        self.opened += 1
         word, _, rest = payload.partition(b" ")
         if self._turned_away:
             self._refuse(channel, self._turned_away)
@@ -123,6 +124,7 @@ class Conversation:
             self._refuse(channel, UNKNOWN)
 
     def _requested(self, request: Request, payload: bytes) -> None:
+        self.opened += 1
         word, _, rest = payload.partition(b" ")
         if self._turned_away:
             self.endpoint.close(request, self._turned_away)

@@ -25,11 +25,16 @@ REPLIES = ENDPOINT.replies // 4
 # connection of that user that holds most is dropped.
 USER_BYTES = 32 * 1024 * 1024
 
-# What is read of a peer in one turn, at most and at least; and chunks of one turn, some milliseconds of work. After a
-# turn with more chunks the next one is shorter.
+# What is read of a peer in one turn, at most, at least and at first; and chunks of one turn, some milliseconds of
+# work. After a turn with more the next ones are as much shorter, and grow by the least again: a peer that sends cheap
+# bytes between has one long turn in many.
 READ = 64 * 1024
 READ_LEAST = 1024
+READ_FIRST = 8 * 1024
 CHUNKS = 2048
+
+# Chunks that have the work of one channel or request that is opened: a link to the daemon is made for it.
+OPENING = 32
 
 # What is written to a peer in one turn: then the others have theirs.
 WRITTEN = 512 * 1024

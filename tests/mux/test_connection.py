@@ -224,6 +224,19 @@ async def test_work_of_one_turn_is_bounded_by_chunks(world: World) -> None:
     assert connection._size >= limits.READ_LEAST
 
 
+async def test_work_of_one_turn_is_bounded_by_what_it_opens(world: World) -> None:
+    theirs = world.enter()
+    connection = world.connection
+    opened = head(chunks.REQUEST, 0, 7) + b"version" + head(chunks.CANCEL_REQUEST, 0, 0)
+    theirs.send(CREDIT + opened * (limits.READ_FIRST // len(opened)))
+    await until(lambda: connection._conversation.opened > limits.CHUNKS // limits.OPENING)
+    assert connection._size <= limits.READ_FIRST // 4
+    small = connection._size
+    theirs.send(head(chunks.PING, TOP))
+    await until(lambda: connection._size > small)
+    assert connection._size == small + limits.READ_LEAST
+
+
 async def test_a_silent_peer_is_asked_and_given_up(world: World) -> None:
     theirs = world.enter()
     connection = world.connection

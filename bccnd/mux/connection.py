@@ -231,10 +231,12 @@ class Connection:
         self._weigh()
 
     def _weigh(self) -> None:
-        if not self.is_served:
-            return
         endpoint = self._endpoint
         weight = endpoint.weight + self._carrier.held + self._conversation.waiting + len(self._unsent)
+        if not self.is_served:
+            if weight > limits.REFUSED_BYTES:
+                self.drop("turned away")
+            return
         heaviest = self._house.accounts.weigh(self, self.peer.uid, weight)
         if isinstance(heaviest, Connection):
             log.debug("dropped, too much waits for this user", uid=self.peer.uid)

@@ -61,8 +61,10 @@ JOINING_SECONDS = 30.0
 LINGER_SECONDS = 10.0
 
 # Connections that are told why they are turned away; whoever comes besides is closed without a word.
+# No account is held of them, so what each may hold is little: a client opens some channels before it hears why.
 REFUSALS = 64
 REFUSAL_SECONDS = 2.0
+REFUSED_BYTES = 256 * 1024
 
 # Seconds until connections are accepted again after there were no descriptors left.
 ACCEPT_SECONDS = 0.2

@@ -167,6 +167,17 @@ async def test_who_is_turned_away_hears_the_reason(world: World) -> None:
     assert await talker.sees(Closed) == Closed(talker.endpoint.top, b"limit: enough")
 
 
+async def test_who_is_turned_away_holds_little(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REFUSAL_SECONDS", 600.0)
+    theirs = world.enter(turned_away=b"limit: too many")
+    begun = (
+        head(chunks.PARTIAL, TOP, 9) + head(chunks.SINK, ident, 0)
+        for ident in range(limits.REFUSED_BYTES // PAYLOAD_BYTES + 1)
+    )
+    await asyncio.get_running_loop().sock_sendall(theirs, CREDIT + b"".join(begun))
+    assert await gone(world) == "turned away"
+
+
 async def test_half_a_chunk_at_a_time_is_one_message(world: World) -> None:
     theirs = world.enter()
     for byte in CREDIT + head(chunks.REQUEST, 0, 7) + b"version":

@@ -158,10 +158,12 @@ class Connection:
             self._size += limits.READ_LEAST
         if self._chatter_limit:
             chatter = self._endpoint.chatter + self._carrier.chatter
-            if now - self._chatter_since >= 1.0:
-                self._chatter_since, self._chatter_seen = now, chatter
-            elif chatter - self._chatter_seen > self._chatter_limit:
+            seconds = now - self._chatter_since
+            some = min(max(1.0, seconds), limits.CHATTER_SECONDS)
+            if chatter - self._chatter_seen > self._chatter_limit * some:
                 raise BpmuxError("limit", "chunks that move nothing")
+            if seconds >= 1.0:
+                self._chatter_since, self._chatter_seen = now, chatter
 
     def _greet(self) -> None:
         self._is_greeted = True

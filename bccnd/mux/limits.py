@@ -50,6 +50,8 @@ THRESHOLDS = 128
 
 # Chunks a second that carry nothing, of a peer elsewhere: a client grants credit in portions of half a window.
 CHATTER = 1000
+# What was held up on the way may come at once, of so many seconds.
+CHATTER_SECONDS = 10.0
 
 # Links of one user on their way to the daemon: more than it accepts in a turn, and far below its places.
 JOINING = 64

@@ -216,6 +216,19 @@ async def test_chatter_ends_a_connection_that_strangers_may_open(world: World) -
     assert await gone(world) == "protocol-limit"
 
 
+async def test_chatter_is_bounded_after_a_silence_as_well(world: World) -> None:
+    theirs = world.enter(chatter=100)
+    theirs.send(CREDIT)
+    connection = world.connection
+    await until(lambda: connection._is_greeted)
+    connection._chatter_since -= 2 * limits.CHATTER_SECONDS
+    theirs.send(head(chunks.PING, TOP) * 900)
+    await until(lambda: connection._endpoint.chatter >= 900)
+    connection._chatter_since -= 2 * limits.CHATTER_SECONDS
+    theirs.send(head(chunks.PING, TOP) * 1100)
+    assert await gone(world) == "protocol-limit"
+
+
 async def test_work_of_one_turn_is_bounded_by_chunks(world: World) -> None:
     theirs = world.enter()
     connection = world.connection

@@ -33,6 +33,10 @@ class Carrier(Protocol):
         """Bytes that it has to say itself, for something that came."""
 
     @property
+    def frames(self) -> int:
+        """How many have come so far."""
+
+    @property
     def held(self) -> int:
         """Bytes of something that has not come as a whole."""
 
@@ -42,7 +46,7 @@ class Plain:
 
     is_ready = True
     has_ended = False
-    chatter = replies = held = 0
+    chatter = frames = replies = held = 0
 
     def received(self, data: bytes) -> bytes:
         return data

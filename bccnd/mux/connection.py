@@ -150,7 +150,8 @@ class Connection:
 
     def _measure(self, now: float) -> None:
         """What came of the last read: whether it was too much work, and whether any of it meant something."""
-        work = self._endpoint.chunks + limits.OPENING * self._conversation.opened - self._work
+        work = self._endpoint.chunks + limits.FRAME * self._carrier.frames - self._work
+        work += limits.OPENING * self._conversation.opened
         self._work += work
         if work > limits.CHUNKS:
             self._size = max(limits.READ_LEAST, self._size * limits.CHUNKS // work)

@@ -35,6 +35,8 @@ CHUNKS = 2048
 
 # Chunks that have the work of one channel or request that is opened: a link to the daemon is made for it.
 OPENING = 32
+# And of one frame of WebSocket.
+FRAME = 4
 
 # What is written to a peer in one turn: then the others have theirs.
 WRITTEN = 512 * 1024

@@ -57,7 +57,7 @@ def _reason(error: Exception) -> str:
 class Tls:
     """The server's side of one connection."""
 
-    chatter = 0
+    chatter = frames = 0
     has_ended = False
 
     def __init__(self, context: ssl.SSLContext) -> None:

@@ -55,7 +55,7 @@ class WebSocket:
 
     def __init__(self, tokens: Tokens) -> None:
         self.peer: Peer | None = None
-        self.chatter = self.replies = self.held = 0
+        self.chatter = self.frames = self.replies = self.held = 0
         self._tokens = tokens
         self._protocol = ServerProtocol(subprotocols=[Subprotocol(PROTOCOL)], max_size=FRAME_LIMIT)
 
@@ -74,6 +74,7 @@ class WebSocket:
         pieces: list[bytes] = []
         events = protocol.events_received()
         self.held = 0 if events else self.held + len(data)
+        self.frames += len(events)
         for event in events:
             if isinstance(event, Request):
                 self._asked(event)
@@ -156,6 +157,10 @@ class Stacked:
     @property
     def chatter(self) -> int:
         return self._outer.chatter + self._inner.chatter
+
+    @property
+    def frames(self) -> int:
+        return self._outer.frames + self._inner.frames
 
     @property
     def replies(self) -> int:

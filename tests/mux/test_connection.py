@@ -216,6 +216,19 @@ async def test_chatter_ends_a_connection_that_strangers_may_open(world: World) -
     assert await gone(world) == "protocol-limit"
 
 
+async def test_work_of_one_turn_is_bounded_by_frames(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plain, "frames", 0)
+    theirs = world.enter()
+    connection = world.connection
+    theirs.send(CREDIT)
+    await until(lambda: connection._is_greeted)
+    before = connection._size
+    monkeypatch.setattr(Plain, "frames", 2 * limits.CHUNKS // limits.FRAME)
+    theirs.send(head(chunks.PING, TOP))
+    await until(lambda: connection._size < before)
+    assert connection._size < before // 2 + 1
+
+
 async def test_chatter_is_bounded_after_a_silence_as_well(world: World) -> None:
     theirs = world.enter(chatter=100)
     theirs.send(CREDIT)

@@ -182,5 +182,16 @@ def test_a_frame_that_is_not_whole_weighs() -> None:
     assert carrier.held == 0
 
 
+def test_frames_are_counted_whatever_is_in_them() -> None:
+    carrier, browser = entered()
+    before = carrier.frames
+    for data in (b"", b"a", b"a" * 1000):
+        browser.protocol.send_binary(data)
+    browser.protocol.send_ping(b"")
+    carrier.received(browser.says())
+    assert carrier.frames == before + 4
+    assert Stacked(Plain(), carrier).frames == before + 4
+
+
 def test_a_token_of_no_characters_is_nobodys() -> None:
     assert TOKENS.bearer(["token.\udcff"]) is None

@@ -1,6 +1,6 @@
 """The connection to a door: a Unix stream socket or TLS, as its address says. Nothing of what goes over it.
 
-unix:/run/bccnd/mux.sock    unix:@abstract    tls://relay01:7370    tls://[fe80::1]:7370
+unix:/run/bccnd/mux.sock    unix:@abstract    tls://relay01:5401    tls://[fe80::1]:5401
 """
 
 import os

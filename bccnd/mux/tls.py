@@ -15,6 +15,8 @@ from bccnd.mux.peer import Peer
 from bccnd.mux.settings import Certified, MuxSettings
 
 PIECE = 64 * 1024
+# Letters of a name in a refusal.
+SHOWN = 255
 
 
 def make_context(certificate: Path, key: Path, authorities: Path | None) -> ssl.SSLContext:
@@ -67,8 +69,14 @@ class Tls:
 
     @property
     def names(self) -> list[str]:
-        """What the certificate of the peer calls it: its DNS names, then its common name."""
-        return [*_names(self._object.getpeercert() or {})]
+        """What the certificate of the peer calls it: its DNS names, then its common name.
+
+        None at all where one of them is no text: a DNS name may hold any byte that an authority signs.
+        """
+        try:
+            return [*_names(self._object.getpeercert() or {})]
+        except UnicodeDecodeError:
+            return []
 
     @property
     def replies(self) -> int:
@@ -116,4 +124,7 @@ def certified(names: Sequence[str], users: Sequence[Certified]) -> Peer | bytes:
     for user in users:
         if user.name in names:
             return Peer(user.user, user.groups, 0, user.name.encode())
-    return f"refused the certificate of {names[0] if names else 'nobody'} is no user's here".encode()
+    if not names:
+        return b"refused the certificate has no name that can be read"
+    shown = "".join(letter if letter.isprintable() else "?" for letter in names[0][:SHOWN])
+    return f"refused the certificate of {shown} is no user's here".encode()

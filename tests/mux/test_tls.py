@@ -110,7 +110,30 @@ def test_a_certificate_is_the_user_that_the_settings_say() -> None:
     assert certified(["x", "b"], users) == Peer(4, (5,), 0, b"b")
     assert certified(["b", "a"], users) == Peer(1, (2, 3), 0, b"a")
     assert certified(["x", "y"], users) == b"refused the certificate of x is no user's here"
-    assert certified([], []) == b"refused the certificate of nobody is no user's here"
+    assert certified([], []) == b"refused the certificate has no name that can be read"
+    assert certified(["a\0\nb"], []) == b"refused the certificate of a??b is no user's here"
+    assert len(certified(["x" * 60_000], [])) <= 300  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("subject", "extensions", "names"),
+    [
+        ("/CN=reports", [b"subjectAltName=DNS:caf\xe9.example"], []),
+        ("/O=reports", [b"subjectAltName=DER:30078205fffe804142"], []),
+        ("/CN=Zoë ☃", [], ["Zoë ☃"]),
+        ("/CN=x", ["subjectAltName=DER:30078205610062632e"], ["a\0bc.", "x"]),
+        ("/O=reports", ["subjectAltName=IP:127.0.0.1,email:a@b.example"], []),
+    ],
+    ids=["latin-1", "bytes", "letters", "nul", "none"],
+)
+def test_a_certificate_may_have_any_name(
+    other: Certificates, subject: str, extensions: list[bytes | str], names: list[str]
+) -> None:
+    other.sign("odd", subject, *extensions)
+    carrier = Tls(make_context(*other.files("reports"), other.ca))
+    Client(other.client("odd")).shake(carrier)
+    assert carrier.is_ready
+    assert carrier.names == names
 
 
 def test_files_that_are_none_are_named(made: Certificates, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """TLS without a socket: a client and the carrier, joined in memory."""
 
+import socket
 import ssl
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,11 @@ from bccnd.errors import ConfigError
 from bccnd.mux.carrier import CarrierError
 from bccnd.mux.peer import Peer
 from bccnd.mux.settings import Certified, MuxSettings
-from bccnd.mux.tls import Tls, certified, context_of, make_context
+from bccnd.mux.tls import Records, Tls, certified, context_of, make_context
 from tests.documents import blocks
 from tests.mux.certificates import Certificates
+from tests.mux.key_updates import KeyChanger, library
+from tests.needs import cannot_run
 
 pytestmark = pytest.mark.needs("openssl")
 
@@ -94,6 +98,41 @@ def test_nobody_gets_in_without_a_certificate_that_counts(made: Certificates, ot
             Client(context).shake(carrier)
         assert not carrier.is_ready
         assert carrier.outgoing(), "an alert says why"
+
+
+def test_records_are_counted_however_they_are_cut() -> None:
+    data = b"".join(b"\x17\x03\x03" + size.to_bytes(2) + bytes(size) for size in (1, 0, 7, 300, 16_000, 3))
+    for step in (1, 2, 5, 6, 7, 400, 20_000):
+        records = Records()
+        for at in range(0, len(data), step):
+            records.add(data[at : at + step])
+        assert records.count == 6
+
+
+def test_changes_of_keys_are_work_and_chatter(made: Certificates) -> None:
+    """They cost more than what they bring. What else comes meanwhile is no chatter."""
+    libssl = library()
+    if libssl is None:
+        cannot_run("needs libssl")
+    carrier = server(made)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for end in (ours, theirs):
+            end.setblocking(False)
+        changer = KeyChanger(libssl, theirs.fileno(), *made.files("reports"))
+        while not (changer.connect() and carrier.is_ready):
+            with suppress(BlockingIOError):
+                carrier.received(ours.recv(1 << 16))
+            ours.send(carrier.outgoing() or b"")
+        before = carrier.chatter
+        assert before < 20
+        for count in range(100):
+            assert changer.change_key()
+            assert count % 10 or changer.write(b"x")
+        assert carrier.received(ours.recv(1 << 16)) == b"x" * 10
+        assert carrier.chatter - before == 100
+        assert carrier.frames == carrier.chatter + 10
+        changer.close()
 
 
 def test_what_is_no_tls_is_a_fault(made: Certificates) -> None:

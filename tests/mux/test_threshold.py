@@ -106,3 +106,17 @@ async def test_the_oldest_makes_room_for_one_too_many(hall: Hall, monkeypatch: p
     first, _, _ = hall.enter(), hall.enter(), hall.enter()
     assert await asyncio.get_running_loop().sock_recv(first, 10) == b""
     assert len(hall.thresholds) == 2
+
+
+async def test_a_long_farewell_is_read_as_its_reader_likes(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = b"page" * 1_000_000
+    monkeypatch.setattr(Slow, "outgoing", lambda *_: page)
+    theirs = hall.enter()
+    theirs.send(b"!")
+    loop, read = asyncio.get_running_loop(), bytearray()
+    while data := await loop.sock_recv(theirs, 1 << 16):
+        read += data
+    assert read == page
+    assert await hall.gone() == "tls"

@@ -1,0 +1,127 @@
+/**
+ * The page: a client of the bus like any other, that shows what it sees.
+ *
+ * - The token comes behind the # of the address, which no browser sends, or is asked for. It is kept for this tab alone.
+ * - Messages are read in turns (reading.js), and drawn twice a second, whatever comes.
+ */
+
+import { connect } from "./client/browser.js";
+import { CLIENT_HEADS, clientRows, SOURCE_HEADS, sourceRows } from "./figures.js";
+import { Reading, readInTurns } from "./reading.js";
+import { rate } from "./shown.js";
+import { drawTable } from "./table_view.js";
+import { Tail } from "./tail.js";
+import { TailView } from "./tail_view.js";
+import { Tree } from "./tree.js";
+import { put, TreeView } from "./tree_view.js";
+
+const KEPT = "bccnd token";
+const DRAW_EVERY = 500;
+const ASK_EVERY = 2000;
+// What may wait for the page, in the daemon and on the way: old messages are of no use here.
+const QUEUE = { packets: 1000, policy: /** @type {const} */ ("drop-oldest") };
+const WINDOW = 64 * 1024;
+
+const at = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
+
+/** @param {string} token */
+async function open(token) {
+  const bus = await connect({ token, format: "full", pack: true, queue: QUEUE, window: WINDOW });
+  const state = () => put(at("state"), `connected as ${bus.name}`);
+  bus.on("notice", (notice) => {
+    if (notice.kind === "reconnected") state();
+    else if (notice.kind !== "lost") put(at("state"), `${notice}`);
+  });
+  sessionStorage.setItem(KEPT, token);
+  at("door").hidden = true;
+  at("board").hidden = false;
+  state();
+  await bus.subscribe(">");
+  follow(bus);
+  void ask(bus);
+}
+
+/** @param {any} bus */
+function follow(bus) {
+  const [tree, tail, reading] = [new Tree(), new Tail(), new Reading()];
+  const treeView = new TreeView(tree, at("channels"), at("channels-note"));
+  const parts = { list: at("tail"), note: at("tail-note"), pause: at("pause") };
+  const tailView = new TailView(tail, { ...parts, pattern: at("pattern"), contains: at("contains"), form: at("form") });
+  setInterval(() => {
+    const now = performance.now() / 1000;
+    const { seen, all, samples } = reading.share(now);
+    put(at("share"), samples ? `sampling: about ${rate(seen)} of ${rate(all)} messages/s` : `${rate(all)} messages/s`);
+    treeView.draw(now);
+    tailView.draw();
+  }, DRAW_EVERY);
+  const take = (/** @type {any} */ message) => {
+    const now = performance.now() / 1000;
+    if (!message.retained) reading.note(message, now);
+    tree.note(message, now);
+    tail.note(message, new Date());
+  };
+  void readInTurns(bus, take).catch((error) => put(at("state"), `${error}`));
+}
+
+/** @param {any} bus */
+async function ask(bus) {
+  for (;;) {
+    await Promise.all([
+      show(() => bus.clients(), "clients", CLIENT_HEADS, clientRows),
+      show(() => bus.sources(), "sources", SOURCE_HEADS, sourceRows),
+    ]);
+    await new Promise((resolve) => setTimeout(resolve, ASK_EVERY));
+  }
+}
+
+/**
+ * @param {() => Promise<any[]>} asked
+ * @param {string} id
+ * @param {string[]} heads
+ * @param {(rows: any[]) => import("./figures.js").Cell[][]} rowsOf
+ */
+async function show(asked, id, heads, rowsOf) {
+  try {
+    drawTable(at(id), at(`${id}-note`), heads, rowsOf(await asked()));
+  } catch (error) {
+    put(at(`${id}-note`), `${error}`);
+  }
+}
+
+/** @param {string} why */
+function askForToken(why) {
+  at("board").hidden = true;
+  at("door").hidden = false;
+  put(at("state"), "not connected");
+  put(at("refusal"), why);
+  at("token").focus();
+}
+
+/** @param {string} token */
+function enter(token) {
+  put(at("state"), "connecting");
+  open(token).catch((error) => askForToken(`${error}`));
+}
+
+at("door").addEventListener("submit", (/** @type {SubmitEvent} */ event) => {
+  event.preventDefault();
+  enter(at("token").value);
+});
+
+/** The token behind the #, which is not left there for whoever looks at the screen. */
+function given() {
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (location.hash) history.replaceState(null, "", location.pathname);
+  return token;
+}
+
+// Another address that differs behind the # alone loads no page.
+addEventListener("hashchange", () => {
+  const other = given();
+  if (!other) return;
+  sessionStorage.setItem(KEPT, other);
+  location.reload();
+});
+const token = given() ?? sessionStorage.getItem(KEPT);
+if (token) enter(token);
+else askForToken("");

@@ -1,0 +1,104 @@
+"""The page in a browser, before a door and its daemon; and its modules that need no document, in Node."""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.door import Door
+from tests.daemon_process import DaemonProcess
+from tests.mux.browser import Browser
+from tests.packet_client import PATIENCE, PacketClient, wait_until
+from tests.plain_bccn import free_port
+
+TOKEN = "sixteen-letters-1"  # noqa: S105 - of this test alone
+RIGHT, DOWN = "\ue014", "\ue015"
+CHROMIUM = pytest.mark.needs("chromium", "chromedriver")
+
+
+@pytest.mark.needs("node")
+def test_its_pure_modules_do_what_they_say() -> None:
+    files = [str(path) for path in sorted((Path(__file__).parent / "page").glob("*.test.mjs"))]
+    ran = subprocess.run(
+        ["node", "--test", "--test-reporter=tap", *files],
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+        check=False,
+    )
+    assert re.search(r"^# fail 0$", ran.stdout, re.MULTILINE), ran.stdout
+    assert int(re.findall(r"^# pass (\d+)$", ran.stdout, re.MULTILINE)[0]) >= len(files) == 6
+
+
+@pytest.fixture(scope="module")
+def address(shared_daemon: DaemonProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("page")
+    tokens = folder / "tokens"
+    tokens.write_text(f"{TOKEN}\n")
+    tokens.chmod(0o600)
+    port = free_port()
+    door = Door(folder, shared_daemon.socket, "--web", f"127.0.0.1:{port}")
+    door.config.write_text(f'[[mux.tokens]]\nname = "board"\nfile = "{tokens}"\nuser = 0\ngroups = [0]\n')
+    with door:
+        yield f"http://127.0.0.1:{port}/"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as started:
+        yield started
+
+
+def text(browser: Browser, id_: str) -> str:
+    found = browser.run(f"return document.getElementById({id_!r})?.textContent ?? ''")
+    assert isinstance(found, str)
+    return found
+
+
+def shows(browser: Browser, id_: str, what: str) -> None:
+    wait_until(lambda: what in text(browser, id_), f"{what!r} at {id_}")
+
+
+@CHROMIUM
+def test_a_token_of_the_address_is_kept_and_not_shown(browser: Browser, address: str) -> None:
+    browser.go(f"{address}#token={TOKEN}")
+    shows(browser, "state", "connected as ")
+    assert browser.run("return location.href") == address
+    browser.go(address)
+    shows(browser, "state", "connected as ")
+    browser.run("sessionStorage.clear()")
+    browser.go(f"{address}#token=sixteen-letters-9")
+    shows(browser, "refusal", "refused")
+    assert browser.run("return document.activeElement.id") == "token"
+
+
+@CHROMIUM
+def test_channels_and_messages_are_shown(
+    browser: Browser, address: str, shared_daemon: DaemonProcess
+) -> None:
+    browser.log()
+    browser.go(f"{address}#token={TOKEN}")
+    shows(browser, "state", "connected as ")
+    with PacketClient(shared_daemon.socket) as other:
+        publish_until(other, lambda: "local" in text(browser, "channels"))
+        browser.run("document.querySelector('#channels tr').focus()")
+        browser.press(RIGHT + DOWN + RIGHT + DOWN)
+        shows(browser, "channels", "kitchen")
+        assert "<b>21.5</b>" in text(browser, "channels")
+        shows(browser, "tail", "local/page/kitchen")
+        assert browser.run("return document.querySelectorAll('#tail b').length") == 0
+        assert browser.run("return document.activeElement.getAttribute('aria-level')") == "3"
+        shows(browser, "clients", "/board/")
+    assert browser.log() == []
+
+
+def publish_until(other: PacketClient, condition: Callable[[], Any]) -> None:
+    def is_so() -> Any:
+        other.publish("local/page/kitchen", json.dumps("<b>21.5</b>").encode())
+        return condition()
+
+    wait_until(is_so, "what was published")

@@ -46,7 +46,7 @@ class Guests:
             elif not _is_loopback(settings.web):
                 raise ConfigError("web: needs certificate and key where others than this host reach it")
             tokens = _tokens(settings)
-            pages = _pages()
+            pages = _pages(settings)
         return cls(settings, context_of(settings), web_context, tokens, pages)
 
     def by_tls(self) -> Far:
@@ -82,10 +82,10 @@ def _tokens(settings: MuxSettings) -> "Tokens":
     return Tokens(users, hosts, settings.origins)
 
 
-def _pages() -> "Pages":
+def _pages(settings: MuxSettings) -> "Pages":
     from bccnd.mux.pages import read_pages  # loaded only where it is used
 
-    return read_pages()
+    return read_pages({"publish": settings.web_publish})
 
 
 def _is_loopback(address: str) -> bool:

@@ -6,6 +6,7 @@ Rules
 - Nothing comes from elsewhere, and no script from the document itself: the browser refuses both (CSP).
 """
 
+import json
 from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -13,6 +14,7 @@ from types import MappingProxyType
 
 FOLDER = "page"
 FIRST = "index.html"
+SETTINGS = "/settings.json"
 
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -45,10 +47,11 @@ Pages = Mapping[str, tuple[str, bytes]]
 NONE: Pages = MappingProxyType({})
 
 
-def read_pages() -> Pages:
-    """The page at ``/``, and each file that it loads at its path."""
+def read_pages(settings: Mapping[str, bool]) -> Pages:
+    """The page at ``/``, each file that it loads at its path, and what it is told of the settings."""
     pages = dict(_below(files(__package__) / FOLDER, "/"))
     pages["/"] = pages.pop(f"/{FIRST}")
+    pages[SETTINGS] = "application/json", json.dumps(settings).encode()
     return pages
 
 

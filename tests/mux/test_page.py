@@ -42,7 +42,10 @@ def address(shared_daemon: DaemonProcess, tmp_path_factory: pytest.TempPathFacto
     tokens.chmod(0o600)
     port = free_port()
     door = Door(folder, shared_daemon.socket, "--web", f"127.0.0.1:{port}")
-    door.config.write_text(f'[[mux.tokens]]\nname = "board"\nfile = "{tokens}"\nuser = 0\ngroups = [0]\n')
+    door.config.write_text(
+        "[mux]\nweb_publish = true\n"
+        f'[[mux.tokens]]\nname = "board"\nfile = "{tokens}"\nuser = 0\ngroups = [0]\n'
+    )
     with door:
         yield f"http://127.0.0.1:{port}/"
 
@@ -94,6 +97,34 @@ def test_channels_and_messages_are_shown(
         assert browser.run("return document.activeElement.getAttribute('aria-level')") == "3"
         shows(browser, "clients", "/board/")
     assert browser.log() == []
+
+
+@CHROMIUM
+def test_it_publishes_and_pauses(browser: Browser, address: str, shared_daemon: DaemonProcess) -> None:
+    browser.log()
+    browser.go(f"{address}#token={TOKEN}")
+    wait_until(lambda: browser.run("return !document.getElementById('publish').hidden"), "a box")
+    with PacketClient(shared_daemon.socket) as other:
+        other.subscribe("local/page/>")
+        publish(browser, "local/page/cellar", "one")
+        assert other.message() == ("local/page/cellar", b"one")
+        shows(browser, "tail", "local/page/cellar one")
+        browser.run("document.getElementById('pause').click()")
+        publish(browser, "local/page/cellar", "two")
+        assert other.message() == ("local/page/cellar", b"two")
+        wait_until(lambda: "Paused; 0 " not in text(browser, "tail-note"), "what has passed")
+        assert "two" not in text(browser, "tail")
+        publish(browser, "no channel", "")
+        shows(browser, "publish-note", "channel")
+    assert browser.log() == []
+
+
+def publish(browser: Browser, channel: str, payload: str) -> None:
+    browser.run(
+        f"document.getElementById('publish-channel').value = {channel!r};"
+        f"document.getElementById('publish-payload').value = {payload!r};"
+        "document.getElementById('publishing').requestSubmit();"
+    )
 
 
 def publish_until(other: PacketClient, condition: Callable[[], Any]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 
 from bccnd.mux.pages import HEADERS, read_pages
 
-PAGES = read_pages()
+PAGES = read_pages({"publish": False})
 CLIENT = Path(__file__).parents[2] / "clients/javascript/src"
 
 
@@ -52,10 +52,14 @@ def test_modules_are_short() -> None:
 
 
 def test_the_browser_is_told_what_may_do_what() -> None:
-    assert {kind for kind, _ in PAGES.values()} == {
-        f"text/{each}; charset=utf-8" for each in ("html", "css", "javascript")
-    }
+    texts = {f"text/{each}; charset=utf-8" for each in ("html", "css", "javascript")}
+    assert {kind for kind, _ in PAGES.values()} == {*texts, "application/json"}
     policy = dict(HEADERS)["Content-Security-Policy"]
     assert "default-src 'none'; script-src 'self';" in policy
     assert "unsafe" not in policy
     assert dict(HEADERS)["X-Content-Type-Options"] == "nosniff"
+
+
+def test_the_page_is_told_whether_it_may_publish() -> None:
+    assert PAGES["/settings.json"][1] == b'{"publish": false}'
+    assert read_pages({"publish": True})["/settings.json"][1] == b'{"publish": true}'

@@ -17,7 +17,9 @@ import { put, TreeView } from "./tree_view.js";
 
 const KEPT = "bccnd token";
 const DRAW_EVERY = 500;
+// Milliseconds between two questions, and how often the time of their answers at least: thousands of rows take a while.
 const ASK_EVERY = 2000;
+const ASK_PART = 10;
 // What may wait for the page, in the daemon and on the way: old messages are of no use here.
 const QUEUE = { packets: 1000, policy: /** @type {const} */ ("drop-oldest") };
 const WINDOW = 64 * 1024;
@@ -32,13 +34,36 @@ async function open(token) {
     if (notice.kind === "reconnected") state();
     else if (notice.kind !== "lost") put(at("state"), `${notice}`);
   });
+  try {
+    await bus.subscribe(">");
+  } catch (error) {
+    await bus.close();
+    throw error;
+  }
   sessionStorage.setItem(KEPT, token);
   at("door").hidden = true;
   at("board").hidden = false;
   state();
-  await bus.subscribe(">");
   follow(bus);
   void ask(bus);
+  void offerToPublish(bus);
+}
+
+/** A box to publish, where the settings of the door want one. @param {any} bus */
+async function offerToPublish(bus) {
+  const settings = await fetch("/settings.json").then((answer) => answer.json());
+  at("publish").hidden = !settings.publish;
+  at("publishing").addEventListener("submit", async (/** @type {SubmitEvent} */ event) => {
+    event.preventDefault();
+    const channel = at("publish-channel").value;
+    try {
+      await bus.publish(channel, at("publish-payload").value);
+      await bus.barrier();
+      put(at("publish-note"), `Published on ${channel}.`);
+    } catch (error) {
+      put(at("publish-note"), `${error}`);
+    }
+  });
 }
 
 /** @param {any} bus */
@@ -48,6 +73,7 @@ function follow(bus) {
   const parts = { list: at("tail"), note: at("tail-note"), pause: at("pause") };
   const tailView = new TailView(tail, { ...parts, pattern: at("pattern"), contains: at("contains"), form: at("form") });
   setInterval(() => {
+    if (document.hidden) return;
     const now = performance.now() / 1000;
     const { seen, all, samples } = reading.share(now);
     put(at("share"), samples ? `sampling: about ${rate(seen)} of ${rate(all)} messages/s` : `${rate(all)} messages/s`);
@@ -66,11 +92,13 @@ function follow(bus) {
 /** @param {any} bus */
 async function ask(bus) {
   for (;;) {
+    const began = performance.now();
     await Promise.all([
       show(() => bus.clients(), "clients", CLIENT_HEADS, clientRows),
       show(() => bus.sources(), "sources", SOURCE_HEADS, sourceRows),
     ]);
-    await new Promise((resolve) => setTimeout(resolve, ASK_EVERY));
+    const pause = Math.max(ASK_EVERY, ASK_PART * (performance.now() - began));
+    await new Promise((resolve) => setTimeout(resolve, pause));
   }
 }
 

@@ -12,9 +12,14 @@ import pytest
 from tests.clients.door import Door
 from tests.daemon_process import DaemonProcess
 from tests.mux.browser import Browser
+from tests.needs import require
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import free_port
 
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "bccnd/mux/page"
+# Where tests/run.sh puts the type checker, which is no part of the project.
+CHECKER = ROOT / ".venv/typescript/node_modules"
 TOKEN = "sixteen-letters-1"  # noqa: S105 - of this test alone
 RIGHT, DOWN = "\ue014", "\ue015"
 CHROMIUM = pytest.mark.needs("chromium", "chromedriver")
@@ -32,6 +37,21 @@ def test_its_pure_modules_do_what_they_say() -> None:
     )
     assert re.search(r"^# fail 0$", ran.stdout, re.MULTILINE), ran.stdout
     assert int(re.findall(r"^# pass (\d+)$", ran.stdout, re.MULTILINE)[0]) >= len(files) == 6
+
+
+def test_its_types_are_right() -> None:
+    """The client's are tested beside it; by way of the link its declarations are not found."""
+    require(str(CHECKER / ".bin/tsc"))
+    ran = subprocess.run(
+        [CHECKER / ".bin/tsc", "--project", PAGE, "--typeRoots", CHECKER / "@types"],
+        cwd=PAGE,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+        check=False,
+    )
+    faults = [line for line in ran.stdout.splitlines() if not line.startswith("client/")]
+    assert (faults, ran.stderr) == ([], "")
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from tests.mux.browser import Browser
 from tests.needs import require
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import free_port
+from tests.request_server import serving
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "bccnd/mux/page"
@@ -36,7 +37,7 @@ def test_its_pure_modules_do_what_they_say() -> None:
         check=False,
     )
     assert re.search(r"^# fail 0$", ran.stdout, re.MULTILINE), ran.stdout
-    assert int(re.findall(r"^# pass (\d+)$", ran.stdout, re.MULTILINE)[0]) >= len(files) == 6
+    assert int(re.findall(r"^# pass (\d+)$", ran.stdout, re.MULTILINE)[0]) >= len(files) == 7
 
 
 def test_its_types_are_right() -> None:
@@ -115,6 +116,9 @@ def test_channels_and_messages_are_shown(
         shows(browser, "tail", "local/page/kitchen")
         assert browser.run("return document.querySelectorAll('#tail b').length") == 0
         assert browser.run("return document.activeElement.getAttribute('aria-level')") == "3"
+        other.publish("local/cellar")
+        shows(browser, "channels", "cellar")
+        assert "kitchen" in browser.run("return document.activeElement.textContent")
         shows(browser, "clients", "/board/")
     assert browser.log() == []
 
@@ -137,6 +141,18 @@ def test_it_publishes_and_pauses(browser: Browser, address: str, shared_daemon: 
         publish(browser, "no channel", "")
         shows(browser, "publish-note", "channel")
     assert browser.log() == []
+
+
+@CHROMIUM
+def test_uplinks_are_asked_when_somebody_wants_that(
+    browser: Browser, address: str, shared_daemon: DaemonProcess
+) -> None:
+    browser.go(f"{address}#token={TOKEN}")
+    shows(browser, "state", "connected as ")
+    uplink = json.dumps({"uplink": "here/bccnd-uplink/1", "segment": "east", "state": "up"})
+    with serving(shared_daemon, "bccnd/links", lambda _: uplink):
+        browser.run("document.getElementById('look').click()")
+        shows(browser, "links", "here/bccnd-uplink/1eastup")
 
 
 def publish(browser: Browser, channel: str, payload: str) -> None:

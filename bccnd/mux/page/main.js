@@ -7,6 +7,7 @@
 
 import { connect } from "./client/browser.js";
 import { CLIENT_HEADS, clientRows, SOURCE_HEADS, sourceRows } from "./figures.js";
+import { LINK_HEADS, linkRows, PARTS_LIMIT } from "./links.js";
 import { Reading, readInTurns } from "./reading.js";
 import { rate } from "./shown.js";
 import { drawTable } from "./table_view.js";
@@ -20,6 +21,9 @@ const DRAW_EVERY = 500;
 // Milliseconds between two questions, and how often the time of their answers at least: thousands of rows take a while.
 const ASK_EVERY = 2000;
 const ASK_PART = 10;
+// Where uplinks answer, and milliseconds in which they do.
+const LINKS = "bccnd/links";
+const LINKS_WAIT = 1000;
 // What may wait for the page, in the daemon and on the way: old messages are of no use here.
 const QUEUE = { packets: 1000, policy: /** @type {const} */ ("drop-oldest") };
 const WINDOW = 64 * 1024;
@@ -47,6 +51,22 @@ async function open(token) {
   follow(bus);
   void ask(bus);
   void offerToPublish(bus);
+  at("look").addEventListener("click", () => askUplinks(bus));
+}
+
+/** A request to all of the segment, so it is made when somebody wants to know. @param {any} bus */
+async function askUplinks(bus) {
+  at("look").disabled = true;
+  put(at("links-note"), "asking");
+  const replies = [];
+  try {
+    const asked = bus.requestMany(LINKS, "", { count: PARTS_LIMIT, timeout: LINKS_WAIT, waitAnyway: true });
+    for await (const reply of asked) replies.push(reply.payload);
+  } catch (error) {
+    put(at("links-note"), `${error}`);
+  }
+  drawTable(at("links"), at("links-note"), LINK_HEADS, linkRows(replies));
+  at("look").disabled = false;
 }
 
 /** A box to publish, where the settings of the door want one. @param {any} bus */

@@ -34,7 +34,11 @@ export class TreeView {
     while (this.#body.children.length > rows.length) this.#body.lastElementChild?.remove();
     while (this.#body.children.length < rows.length) this.#body.append(emptyRow());
     const stop = Math.max(0, rows.findIndex(({ path }) => path === this.#focused));
+    const hadFocus = this.#body.contains(document.activeElement);
     rows.forEach((row, index) => fill(this.#body.children[index], row, index === stop));
+    // Rows above may have come or gone: the focus stays with its channel.
+    const focused = /** @type {HTMLElement} */ (this.#body.children[stop]);
+    if (hadFocus && focused !== document.activeElement) focused.focus({ preventScroll: true });
     const notes = [];
     if (more) notes.push(`${more} rows more have no room here: close some.`);
     if (this.#tree.homeless) notes.push(`${this.#tree.homeless} messages were on channels beyond the ${this.#tree.size} that the tree holds.`);

@@ -33,11 +33,14 @@ const at = (/** @type {string} */ id) => /** @type {any} */ (document.getElement
 /** @param {string} token */
 async function open(token) {
   const bus = await connect({ token, format: "full", pack: true, queue: QUEUE, window: WINDOW });
-  const state = () => put(at("state"), `connected as ${bus.name}`);
-  bus.on("notice", (notice) => {
-    if (notice.kind === "reconnected") state();
-    else if (notice.kind !== "lost") put(at("state"), `${notice}`);
-  });
+  const state = () => say(`connected as ${bus.name}`, false);
+  bus.on("reconnected", state);
+  for (const kind of /** @type {const} */ (["closing", "disconnected", "revoked"])) {
+    bus.on(kind, (notice) => say(`${notice}`, true));
+  }
+  for (const kind of /** @type {const} */ (["lost", "rejected", "unclaimed"])) {
+    bus.on(kind, () => {}); // the share says so, and whoever called
+  }
   try {
     await bus.subscribe(">");
   } catch (error) {
@@ -63,7 +66,7 @@ async function askUplinks(bus) {
     const asked = bus.requestMany(LINKS, "", { count: PARTS_LIMIT, timeout: LINKS_WAIT, waitAnyway: true });
     for await (const reply of asked) replies.push(reply.payload);
   } catch (error) {
-    put(at("links-note"), `${error}`);
+    put(at("links-note"), messageOf(error));
   }
   drawTable(at("links"), at("links-note"), LINK_HEADS, linkRows(replies));
   at("look").disabled = false;
@@ -81,9 +84,19 @@ async function offerToPublish(bus) {
       await bus.barrier();
       put(at("publish-note"), `Published on ${channel}.`);
     } catch (error) {
-      put(at("publish-note"), `${error}`);
+      put(at("publish-note"), messageOf(error));
     }
   });
+}
+
+/**
+ * Of the connection, above everything.
+ * @param {string} text
+ * @param {boolean} isWarning
+ */
+function say(text, isWarning) {
+  put(at("state"), text);
+  at("state").classList.toggle("warning", isWarning);
 }
 
 /** @param {any} bus */
@@ -96,7 +109,8 @@ function follow(bus) {
     if (document.hidden) return;
     const now = performance.now() / 1000;
     const { seen, all, samples } = reading.share(now);
-    put(at("share"), samples ? `sampling: about ${rate(seen)} of ${rate(all)} messages/s` : `${rate(all)} messages/s`);
+    const share = samples ? `sampling: about ${rate(seen)} of ${rate(all)} messages/s` : `${rate(all)} messages/s`;
+    put(at("share"), bus.isConnected ? share : "what is below is from before");
     treeView.draw(now);
     tailView.draw();
   }, DRAW_EVERY);
@@ -106,7 +120,7 @@ function follow(bus) {
     tree.note(message, now);
     tail.note(message, new Date());
   };
-  void readInTurns(bus, take).catch((error) => put(at("state"), `${error}`));
+  void readInTurns(bus, take).catch((error) => say(error.message, true));
 }
 
 /** @param {any} bus */
@@ -132,23 +146,28 @@ async function show(asked, id, heads, rowsOf) {
   try {
     drawTable(at(id), at(`${id}-note`), heads, rowsOf(await asked()));
   } catch (error) {
-    put(at(`${id}-note`), `${error}`);
+    put(at(`${id}-note`), messageOf(error));
   }
+}
+
+/** @param {unknown} error */
+function messageOf(error) {
+  return error instanceof Error ? error.message : `${error}`;
 }
 
 /** @param {string} why */
 function askForToken(why) {
   at("board").hidden = true;
   at("door").hidden = false;
-  put(at("state"), "not connected");
+  say("not connected", false);
   put(at("refusal"), why);
   at("token").focus();
 }
 
 /** @param {string} token */
 function enter(token) {
-  put(at("state"), "connecting");
-  open(token).catch((error) => askForToken(`${error}`));
+  say("connecting", false);
+  open(token).catch((error) => askForToken(messageOf(error)));
 }
 
 at("door").addEventListener("submit", (/** @type {SubmitEvent} */ event) => {

@@ -13,8 +13,8 @@ from bccnd.process.standard_streams import printable, say
 
 DESCRIPTION = """\
 Write the manual pages: bccn(1) and one for each of its commands, bccnd(8),
-bccnd-record(8), bccnd-backbone(8), bccnd-uplink(8), bccnd-mux(8) and bccnd.toml(5), into the
-folders man1, man5 and man8 of DIR.
+bccnd-record(8), bccnd-backbone(8), bccnd-uplink(8), bccnd-mux(8) and
+bccnd.toml(5), into the folders man1, man5 and man8 of DIR.
 """
 EPILOG = """\
 examples:

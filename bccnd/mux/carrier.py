@@ -32,13 +32,21 @@ class Carrier(Protocol):
     def replies(self) -> int:
         """Bytes that it has to say itself, for something that came."""
 
+    @property
+    def frames(self) -> int:
+        """How many have come so far."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of something that has not come as a whole."""
+
 
 class Plain:
     """A socket that carries the bytes as they are."""
 
     is_ready = True
     has_ended = False
-    chatter = replies = 0
+    chatter = frames = replies = held = 0
 
     def received(self, data: bytes) -> bytes:
         return data

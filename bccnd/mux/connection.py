@@ -69,13 +69,11 @@ class Connection:
         self._has_begun = False  # its first bytes have come
         self._is_greeted = self._is_awake = self._is_gone = self._is_read = False
         self._endpoint = endpoint = Endpoint(self._loop.time(), limits.ENDPOINT)
-        self._conversation = Conversation(
-            endpoint, house.daemon.connector(peer.introduction), self._wake, turned_away
-        )
+        self._conversation = Conversation(endpoint, house.daemon.connector(peer), self._wake, turned_away)
         self._unsent = b""
         self._chatter_limit, self._chatter_seen, self._chatter_since = chatter, 0, self._loop.time()
-        self._chunks = 0
-        self._size = limits.READ
+        self._work = 0
+        self._size = limits.READ_FIRST
         seconds = limits.REFUSAL_SECONDS if turned_away else limits.GREETING_SECONDS
         self._greeting: TimerHandle | None = self._loop.call_later(seconds, self._on_greeting_over)
         self._heartbeat = self._loop.call_at(endpoint.deadline, self._on_deadline)
@@ -152,18 +150,21 @@ class Connection:
 
     def _measure(self, now: float) -> None:
         """What came of the last read: whether it was too much work, and whether any of it meant something."""
-        chunks = self._endpoint.chunks - self._chunks
-        self._chunks += chunks
-        if chunks > limits.CHUNKS:
-            self._size = max(limits.READ_LEAST, self._size // 2)
-        elif self._size < limits.READ and chunks < limits.CHUNKS // 4:
-            self._size *= 2
+        work = self._endpoint.chunks + limits.FRAME * self._carrier.frames - self._work
+        work += limits.OPENING * self._conversation.opened
+        self._work += work
+        if work > limits.CHUNKS:
+            self._size = max(limits.READ_LEAST, self._size * limits.CHUNKS // work)
+        elif self._size < limits.READ and work < limits.CHUNKS // 4:
+            self._size += limits.READ_LEAST
         if self._chatter_limit:
             chatter = self._endpoint.chatter + self._carrier.chatter
-            if now - self._chatter_since >= 1.0:
-                self._chatter_since, self._chatter_seen = now, chatter
-            elif chatter - self._chatter_seen > self._chatter_limit:
+            seconds = now - self._chatter_since
+            some = min(max(1.0, seconds), limits.CHATTER_SECONDS)
+            if chatter - self._chatter_seen > self._chatter_limit * some:
                 raise BpmuxError("limit", "chunks that move nothing")
+            if seconds >= 1.0:
+                self._chatter_since, self._chatter_seen = now, chatter
 
     def _greet(self) -> None:
         self._is_greeted = True
@@ -233,13 +234,15 @@ class Connection:
         self._weigh()
 
     def _weigh(self) -> None:
-        if not self.is_served:
-            return
         endpoint = self._endpoint
-        weight = endpoint.queued + endpoint.held + self._conversation.waiting + len(self._unsent)
+        weight = endpoint.weight + self._carrier.held + self._conversation.waiting + len(self._unsent)
+        if not self.is_served:
+            if weight > limits.REFUSED_BYTES:
+                self.drop("turned away")
+            return
         heaviest = self._house.accounts.weigh(self, self.peer.uid, weight)
         if isinstance(heaviest, Connection):
-            log.warning("dropped, too much waits for this user", uid=self.peer.uid)
+            log.debug("dropped, too much waits for this user", uid=self.peer.uid)
             heaviest.drop("weight")
 
     # --- time ---

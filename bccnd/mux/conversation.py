@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from bccnd import __version__
 from bccnd.mux import limits
-from bccnd.mux.speakers import Errand, Link, Session, Speaker, Subscription
+from bccnd.mux.speakers import Errand, Link, Reader, Session, Speaker, Subscription
 from bpmux import chunks
 from bpmux.endpoint import Endpoint
 from bpmux.entities import Channel, Request
@@ -42,14 +42,14 @@ UNKNOWN = (
 class Conversation:
     """``turned_away``: the reason for which this peer gets nothing; empty for one that is served.
 
-    ``is_over``: the peer has left, or does not answer any more.
+    ``opened``: channels and requests so far. ``is_over``: the peer has left, or does not answer any more.
     """
 
     def __init__(
         self, endpoint: Endpoint, connect: Connect, wake: Callable[[], None], turned_away: bytes = b""
     ) -> None:
         self.endpoint = endpoint
-        self.waiting = 0
+        self.waiting = self.opened = 0
         self.is_over = self.is_silent = False
         self._connect = connect
         self._wake = wake
@@ -57,7 +57,7 @@ class Conversation:
         self._speakers: dict[Channel | Request, Speaker] = {}
         self._leaving: set[Speaker] = set()  # their peer is gone, and not all that it sent is taken
         self._dirty: dict[Speaker, None] = {}
-        self._crowded: dict[Speaker, None] = {}
+        self._crowded: dict[Reader, None] = {}
         self._errands: dict[Request, bytes] = {}  # those that wait for their turn
         self._errands_out = 0
         if turned_away:
@@ -108,6 +108,7 @@ class Conversation:
             self.part()
 
     def _opened(self, channel: Channel, payload: bytes) -> None:
+        self.opened += 1
         word, _, rest = payload.partition(b" ")
         if self._turned_away:
             self._refuse(channel, self._turned_away)
@@ -123,6 +124,7 @@ class Conversation:
             self._refuse(channel, UNKNOWN)
 
     def _requested(self, request: Request, payload: bytes) -> None:
+        self.opened += 1
         word, _, rest = payload.partition(b" ")
         if self._turned_away:
             self.endpoint.close(request, self._turned_away)
@@ -141,13 +143,14 @@ class Conversation:
             self._speakers[request] = Errand(self, request, self._connect, question)
         else:
             self._errands[request] = question
+            self.waiting += len(question)
 
     def _cancelled(self, entity: Channel | Request) -> None:
         if speaker := self._speakers.get(entity):
             speaker.push()
             speaker.cancelled()
         elif isinstance(entity, Request):
-            self._errands.pop(entity, None)
+            self.waiting -= len(self._errands.pop(entity, b""))
 
     def _refuse(self, channel: Channel, reason: bytes) -> None:
         if channel.kind != chunks.SINK:
@@ -160,7 +163,7 @@ class Conversation:
     def has_output(self) -> None:
         self._wake()
 
-    def wait_for_room(self, speaker: Speaker) -> None:
+    def wait_for_room(self, speaker: Reader) -> None:
         self._crowded[speaker] = None
 
     def weigh(self, amount: int) -> None:
@@ -169,19 +172,23 @@ class Conversation:
     def leave(self, speaker: Speaker) -> None:
         self._speakers.pop(speaker.entity, None)
         self._leaving.discard(speaker)
-        self._crowded.pop(speaker, None)
+        if isinstance(speaker, Reader):
+            self._crowded.pop(speaker, None)
         if isinstance(speaker, Errand):
             self._errands_out -= 1
             while self._errands and self._errands_out < limits.ERRANDS and not self.is_over:
                 request = next(iter(self._errands))
-                self._errand(request, self._errands.pop(request))
+                question = self._errands.pop(request)
+                self.waiting -= len(question)
+                self._errand(request, question)
 
     def sent(self) -> None:
         """Something has gone to the peer: whoever waited for room may have it now."""
-        if self._crowded:
-            crowded, self._crowded = self._crowded, {}
-            for speaker in crowded:
-                speaker.go_on()
+        endpoint = self.endpoint
+        is_full = endpoint.queued > limits.QUEUED
+        for speaker in [each for each in self._crowded if not (is_full and endpoint.waiting(each.entity))]:
+            self._crowded.pop(speaker, None)
+            speaker.go_on()
 
     # --- the end ---
 
@@ -197,6 +204,7 @@ class Conversation:
     def lost(self) -> None:
         """The connection is gone: what the peer had sent is still taken."""
         self.is_over = True
+        self.waiting -= sum(map(len, self._errands.values()))
         self._errands.clear()
         self._leaving = set(self._speakers.values())
         self._speakers.clear()

@@ -7,18 +7,22 @@ Rules
 - Packets are read and sent in batches, by tables in one arena that all links share: a link itself holds nothing.
 - A link that its owner has no appetite for is not read. It is looked at once more, as the daemon may have gone.
 - A daemon that takes nothing more is read to its end.
+- Of one user so many links join at a time, and the others wait here: until a link has joined the daemon counts it
+  against the door, which has no share there that ends.
+- A user other than root and the door's has half of the links, so that nobody keeps the others out.
 - Whatever fails, the owner is told once, and never while it makes the link.
 """
 
 import os
 import socket
 from asyncio import AbstractEventLoop, TimerHandle
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from errno import EAGAIN, ECONNRESET
-from functools import partial
 
 from bccn.transport import pauses
 from bccnd.mux import limits
+from bccnd.mux.peer import Peer
 from bccnd.mux.speakers import GONE, WENT_AWAY, Speaker, closing
 from bccnd.net.clients import Clients
 from bccnd.net.mmsg import Arena, ReceiveTable
@@ -34,6 +38,7 @@ AGAIN_SECONDS = 0.01
 
 BUSY = b"unavailable the daemon does not answer"
 TOO_MANY = b"limit: the door has too many sessions"
+TOO_MANY_OF_USER = b"limit: this user has too many sessions"
 TOO_LONG = b"unavailable a packet of the daemon is too long"
 
 
@@ -45,6 +50,10 @@ class Daemon:
         self.path = path
         self.links = 0
         self.most = most
+        self._owners = frozenset((0, os.geteuid()))
+        self._of_user: Counter[int] = Counter()
+        self._joining: Counter[int] = Counter()
+        self._waiting: dict[int, OrderedDict[DaemonLink, None]] = {}  # to join, by user
         self.packets_in = self.packets_out = 0
         self.arena = Arena.holding(ReceiveTable.needs(PACKET_LIMIT + 1), Clients.needs(SCRATCH))
         self.receiving = ReceiveTable(self.arena, PACKET_LIMIT + 1)
@@ -54,32 +63,88 @@ class Daemon:
     def address(self) -> str:
         return "\0" + self.path[1:] if self.path.startswith("@") else self.path
 
-    def connector(self, introduction: bytes) -> "Callable[[Speaker], DaemonLink]":
+    def connector(self, peer: Peer) -> "Callable[[Speaker], DaemonLink]":
         """Makes links that speak for one peer."""
-        return lambda owner: DaemonLink(self, owner, introduction)
+        return lambda owner: DaemonLink(self, owner, peer)
+
+    # --- places ---
+
+    def admit(self, uid: int) -> bytes:
+        """Count a link. Why it must end; empty if it may join."""
+        self.links += 1
+        self._of_user[uid] += 1
+        if self.links > self.most:
+            return TOO_MANY
+        is_one_of_many = uid not in self._owners and self._of_user[uid] > max(1, self.most // 2)
+        return TOO_MANY_OF_USER if is_one_of_many else b""
+
+    def give_back(self, uid: int) -> None:
+        self.links -= 1
+        self._of_user[uid] -= 1
+        if not self._of_user[uid]:
+            del self._of_user[uid]
+
+    def may_join(self, link: "DaemonLink", uid: int) -> bool:
+        """False: ``join`` of the link is called when it has its turn."""
+        if self._joining[uid] >= limits.JOINING:
+            self._waiting.setdefault(uid, OrderedDict())[link] = None
+            return False
+        self._joining[uid] += 1
+        return True
+
+    def gives_up(self, link: "DaemonLink", uid: int) -> None:
+        """It ends, and may have waited for its turn."""
+        if (waiting := self._waiting.get(uid)) is not None:
+            waiting.pop(link, None)
+            if not waiting:
+                del self._waiting[uid]
+
+    def has_joined(self, uid: int) -> None:
+        """Or has ended meanwhile: the next one has its turn."""
+        self._joining[uid] -= 1
+        if not self._joining[uid]:
+            del self._joining[uid]
+        if waiting := self._waiting.get(uid):
+            link, _ = waiting.popitem(last=False)
+            if not waiting:
+                del self._waiting[uid]
+            self._joining[uid] += 1
+            link.join()
 
 
 class DaemonLink:
     """One connection, for ``owner``."""
 
     __slots__ = (
-        "_attempts", "_daemon", "_deadline", "_introduction", "_is_finished", "_is_joined", "_is_read", "_is_sent_to",
-        "_owner", "_retry", "_socket",
+        "_attempts", "_daemon", "_deadline", "_is_finished", "_is_joined", "_is_joining", "_is_read", "_is_sent_to",
+        "_owner", "_peer", "_retry", "_socket",
     )  # fmt: skip
 
-    def __init__(self, daemon: Daemon, owner: Speaker, introduction: bytes) -> None:
+    def __init__(self, daemon: Daemon, owner: Speaker, peer: Peer) -> None:
         self._daemon = daemon
         self._owner: Speaker | None = owner
-        self._introduction = introduction
+        self._peer = peer
         self._socket: socket.socket | None = None
-        self._is_joined = self._is_read = self._is_sent_to = self._is_finished = False
+        self._is_joined = self._is_joining = self._is_read = self._is_sent_to = self._is_finished = False
         self._attempts: Iterator[float] = pauses()
         self._deadline: TimerHandle | None = daemon.loop.call_later(limits.JOINING_SECONDS, self._end, BUSY)
-        daemon.links += 1
-        begin = self._connect if daemon.links <= daemon.most else partial(self._end, TOO_MANY)
-        self._retry: TimerHandle | None = daemon.loop.call_later(0, begin)
+        reason = daemon.admit(peer.uid)
+        self._retry: TimerHandle | None = None
+        if reason:
+            self._retry = daemon.loop.call_later(0, self._end, reason)
+        elif daemon.may_join(self, peer.uid):
+            self.join()
 
     # --- to join ---
+
+    def join(self) -> None:
+        self._is_joining = True
+        self._retry = self._daemon.loop.call_later(0, self._connect)
+
+    def _end_joining(self) -> None:
+        if self._is_joining:
+            self._is_joining = False
+            self._daemon.has_joined(self._peer.uid)
 
     def _connect(self) -> None:
         self._retry = None
@@ -99,7 +164,7 @@ class DaemonLink:
                 self._end(f"unavailable no daemon at {self._daemon.path}: {os.strerror(answer)}".encode())
             return
         self._socket = made
-        if self._daemon.sending.send(made.fileno(), self._introduction) != 1:
+        if self._daemon.sending.send(made.fileno(), self._peer.introduction) != 1:
             self._end(WENT_AWAY)
             return
         self.read_on()
@@ -111,6 +176,7 @@ class DaemonLink:
             if self._deadline:
                 self._deadline.cancel()
                 self._deadline = None
+            self._end_joining()
             if self._owner:
                 self._owner.joined()
         elif head == b"CMSG error":
@@ -250,7 +316,9 @@ class DaemonLink:
             self._let_go()
 
     def _let_go(self) -> None:
-        self._daemon.links -= 1
+        self._daemon.gives_up(self, self._peer.uid)
+        self._end_joining()
+        self._daemon.give_back(self._peer.uid)
         for timer in (self._deadline, self._retry):
             if timer is not None:
                 timer.cancel()

@@ -25,11 +25,18 @@ REPLIES = ENDPOINT.replies // 4
 # connection of that user that holds most is dropped.
 USER_BYTES = 32 * 1024 * 1024
 
-# What is read of a peer in one turn, at most and at least; and chunks of one turn, some milliseconds of work. After a
-# turn with more chunks the next one is shorter.
+# What is read of a peer in one turn, at most, at least and at first; and chunks of one turn, some milliseconds of
+# work. After a turn with more the next ones are as much shorter, and grow by the least again: a peer that sends cheap
+# bytes between has one long turn in many.
 READ = 64 * 1024
 READ_LEAST = 1024
+READ_FIRST = 8 * 1024
 CHUNKS = 2048
+
+# Chunks that have the work of one channel or request that is opened: a link to the daemon is made for it.
+OPENING = 32
+# And of one frame of WebSocket.
+FRAME = 4
 
 # What is written to a peer in one turn: then the others have theirs.
 WRITTEN = 512 * 1024
@@ -45,6 +52,11 @@ THRESHOLDS = 128
 
 # Chunks a second that carry nothing, of a peer elsewhere: a client grants credit in portions of half a window.
 CHATTER = 1000
+# What was held up on the way may come at once, of so many seconds.
+CHATTER_SECONDS = 10.0
+
+# Links of one user on their way to the daemon: more than it accepts in a turn, and far below its places.
+JOINING = 64
 
 # Seconds for the daemon to accept a session and to say who it is: it may be busy.
 JOINING_SECONDS = 30.0
@@ -53,8 +65,10 @@ JOINING_SECONDS = 30.0
 LINGER_SECONDS = 10.0
 
 # Connections that are told why they are turned away; whoever comes besides is closed without a word.
+# No account is held of them, so what each may hold is little: a client opens some channels before it hears why.
 REFUSALS = 64
 REFUSAL_SECONDS = 2.0
+REFUSED_BYTES = 256 * 1024
 
 # Seconds until connections are accepted again after there were no descriptors left.
 ACCEPT_SECONDS = 0.2

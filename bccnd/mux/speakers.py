@@ -54,7 +54,7 @@ class Room(Protocol):
     def has_output(self) -> None:
         """The endpoint has something to send."""
 
-    def wait_for_room(self, speaker: "Speaker") -> None:
+    def wait_for_room(self, speaker: "Reader") -> None:
         """``go_on`` is to be called when less waits for the peer."""
 
     def weigh(self, amount: int) -> None:
@@ -234,7 +234,9 @@ class Session(Reader):
     def cancelled(self) -> None:
         self._is_closed = self._is_deaf = True
         self._rest.clear()
-        if not self._is_over:
+        if not self._waiting:
+            self.end()  # one that has not joined yet, too: there is nothing to say to the daemon
+        elif not self._is_over:
             self._link.read_on()
             self.push()
 

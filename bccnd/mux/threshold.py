@@ -1,13 +1,15 @@
 """Connections whose carrier is not ready: nobody knows yet who they are.
 
 Rules
-- Each has GREETING_SECONDS, and there are THRESHOLDS of them at a time. For one more the oldest is closed.
+- Each has GREETING_SECONDS, and there are THRESHOLDS of them at a time. For one more the oldest of the address
+  that has most is closed: nobody keeps others out who has one address.
 - Nothing but the carrier reads what comes; it keeps no more than a handshake has.
 - Who is through is handed on with its carrier, which may hold some bytes already.
 - Who is not, and is told something, such as a page, has what is left of its time to read that.
 """
 
 import socket
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -39,12 +41,18 @@ class Threshold:
         self._carrier = carrier
         self._welcome = welcome
         self._others = others
+        self.address = _address_of(accepted)
         self._read = 0
         self._end = house.loop.call_later(limits.GREETING_SECONDS, self.drop, "no greeting")
         if len(others) >= limits.THRESHOLDS:
-            next(iter(others)).drop("no greeting")
+            self._make_room()
         others[self] = None
         house.loop.add_reader(accepted, self._on_readable)
+
+    def _make_room(self) -> None:
+        shares = Counter(each.address for each in self._others)
+        most = max(shares.values())
+        next(each for each in self._others if shares[each.address] == most).drop("no greeting")
 
     def _on_readable(self) -> None:
         try:
@@ -98,3 +106,12 @@ class Threshold:
         self._house.dropped[why] += 1
         self._leave()
         self._socket.close()
+
+
+def _address_of(accepted: socket.socket) -> str:
+    """Empty for one that has gone meanwhile."""
+    try:
+        name = accepted.getpeername()
+    except OSError:
+        return ""
+    return str(name[0]) if isinstance(name, tuple) else ""

@@ -57,7 +57,7 @@ def _reason(error: Exception) -> str:
 class Tls:
     """The server's side of one connection."""
 
-    chatter = 0
+    chatter = frames = 0
     has_ended = False
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -73,6 +73,10 @@ class Tls:
     @property
     def replies(self) -> int:
         return self._out.pending
+
+    @property
+    def held(self) -> int:
+        return self._in.pending
 
     def received(self, data: bytes) -> bytes:
         self._in.write(data)

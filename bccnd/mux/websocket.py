@@ -46,7 +46,9 @@ class Tokens:
     def bearer(self, tokens: Sequence[str]) -> Peer | None:
         """All are compared, in a time that says nothing of them."""
         pairs = [
-            (known, peer, token.encode()) for known, peer in self.users for token in tokens[:TOKENS_LIMIT]
+            (known, peer, token.encode(errors="surrogatepass"))
+            for known, peer in self.users
+            for token in tokens[:TOKENS_LIMIT]
         ]
         found = [peer for known, peer, token in pairs if hmac.compare_digest(known, token)]
         return found[0] if found else None
@@ -58,7 +60,7 @@ class WebSocket:
     def __init__(self, tokens: Tokens, pages: Pages = NONE) -> None:
         self._pages = pages
         self.peer: Peer | None = None
-        self.chatter = self.replies = 0
+        self.chatter = self.frames = self.replies = self.held = 0
         self._tokens = tokens
         self._protocol = ServerProtocol(subprotocols=[Subprotocol(PROTOCOL)], max_size=FRAME_LIMIT)
 
@@ -75,7 +77,10 @@ class WebSocket:
         if data:
             protocol.receive_data(data)
         pieces: list[bytes] = []
-        for event in protocol.events_received():
+        events = protocol.events_received()
+        self.held = 0 if events else self.held + len(data)
+        self.frames += len(events)
+        for event in events:
             if isinstance(event, Request):
                 self._asked(event)
             elif isinstance(event, Frame):
@@ -170,8 +175,16 @@ class Stacked:
         return self._outer.chatter + self._inner.chatter
 
     @property
+    def frames(self) -> int:
+        return self._outer.frames + self._inner.frames
+
+    @property
     def replies(self) -> int:
         return self._outer.replies + self._inner.replies
+
+    @property
+    def held(self) -> int:
+        return self._outer.held + self._inner.held
 
     def received(self, data: bytes) -> bytes:
         return self._inner.received(self._outer.received(data))

@@ -172,8 +172,12 @@ class OneTable(Generic[S]):
         return table, str(path)
 
     def _explained(self, error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
-        for detail in error.errors(include_url=False):
+        details = error.errors(include_url=False)
+        at_fault = {detail["loc"][0] for detail in details if len(detail["loc"]) > 1}
+        for detail in details:
             name, *inside = detail["loc"]
+            if detail["type"] == "too_short" and not inside and name in at_fault:
+                continue  # the items that were at fault are those that are missing
             origin = origins.get(str(name), "")
             where = f"{origin}: {name}" if origin else _flag(str(name))
             if origin.startswith(("--", self.prefix)):

@@ -1,5 +1,6 @@
 """Connecting to a door: addresses, Unix sockets, TLS with certificates on both sides, and what stands for nothing."""
 
+import socket
 import ssl
 import subprocess
 from pathlib import Path
@@ -123,3 +124,11 @@ def test_nobody_may_be_there(tmp_path: Path) -> None:
         connected("tls://127.0.0.1:1", NOTHING)
     with pytest.raises(bccn.UnavailableError, match="too long"):
         connected("unix:" + "x" * 200, NOTHING)
+
+
+def test_the_socket_of_a_daemon_is_no_door(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as daemon:
+        daemon.bind(f"{tmp_path}/bus")
+        daemon.listen()
+        with pytest.raises(bccn.UnavailableError, match="is the socket of a daemon"):
+            connected(f"unix:{tmp_path}/bus", NOTHING)

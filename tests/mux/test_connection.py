@@ -19,6 +19,7 @@ from bpmux import chunks
 from bpmux.chunks import TOP, head
 from bpmux.endpoint import Endpoint
 from bpmux.events import Closed, Event, Message, Opened, Responded
+from bpmux.limits import PAYLOAD_BYTES
 from tests.mux.in_process import TestDaemon, until
 
 PEER = Peer(1000, (1000,), 1, b"node")
@@ -166,6 +167,17 @@ async def test_who_is_turned_away_hears_the_reason(world: World) -> None:
     assert await talker.sees(Closed) == Closed(talker.endpoint.top, b"limit: enough")
 
 
+async def test_who_is_turned_away_holds_little(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REFUSAL_SECONDS", 600.0)
+    theirs = world.enter(turned_away=b"limit: too many")
+    begun = (
+        head(chunks.PARTIAL, TOP, 9) + head(chunks.SINK, ident, 0)
+        for ident in range(limits.REFUSED_BYTES // PAYLOAD_BYTES + 1)
+    )
+    await asyncio.get_running_loop().sock_sendall(theirs, CREDIT + b"".join(begun))
+    assert await gone(world) == "turned away"
+
+
 async def test_half_a_chunk_at_a_time_is_one_message(world: World) -> None:
     theirs = world.enter()
     for byte in CREDIT + head(chunks.REQUEST, 0, 7) + b"version":
@@ -204,6 +216,32 @@ async def test_chatter_ends_a_connection_that_strangers_may_open(world: World) -
     assert await gone(world) == "protocol-limit"
 
 
+async def test_work_of_one_turn_is_bounded_by_frames(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plain, "frames", 0)
+    theirs = world.enter()
+    connection = world.connection
+    theirs.send(CREDIT)
+    await until(lambda: connection._is_greeted)
+    before = connection._size
+    monkeypatch.setattr(Plain, "frames", 2 * limits.CHUNKS // limits.FRAME)
+    theirs.send(head(chunks.PING, TOP))
+    await until(lambda: connection._size < before)
+    assert connection._size < before // 2 + 1
+
+
+async def test_chatter_is_bounded_after_a_silence_as_well(world: World) -> None:
+    theirs = world.enter(chatter=100)
+    theirs.send(CREDIT)
+    connection = world.connection
+    await until(lambda: connection._is_greeted)
+    connection._chatter_since -= 2 * limits.CHATTER_SECONDS
+    theirs.send(head(chunks.PING, TOP) * 900)
+    await until(lambda: connection._endpoint.chatter >= 900)
+    connection._chatter_since -= 2 * limits.CHATTER_SECONDS
+    theirs.send(head(chunks.PING, TOP) * 1100)
+    assert await gone(world) == "protocol-limit"
+
+
 async def test_work_of_one_turn_is_bounded_by_chunks(world: World) -> None:
     theirs = world.enter()
     connection = world.connection
@@ -221,6 +259,19 @@ async def test_work_of_one_turn_is_bounded_by_chunks(world: World) -> None:
 
     await until(is_careful)
     assert connection._size >= limits.READ_LEAST
+
+
+async def test_work_of_one_turn_is_bounded_by_what_it_opens(world: World) -> None:
+    theirs = world.enter()
+    connection = world.connection
+    opened = head(chunks.REQUEST, 0, 7) + b"version" + head(chunks.CANCEL_REQUEST, 0, 0)
+    theirs.send(CREDIT + opened * (limits.READ_FIRST // len(opened)))
+    await until(lambda: connection._conversation.opened > limits.CHUNKS // limits.OPENING)
+    assert connection._size <= limits.READ_FIRST // 4
+    small = connection._size
+    theirs.send(head(chunks.PING, TOP))
+    await until(lambda: connection._size > small)
+    assert connection._size == small + limits.READ_LEAST
 
 
 async def test_a_silent_peer_is_asked_and_given_up(world: World) -> None:
@@ -273,11 +324,11 @@ async def test_the_place_is_held_until_the_daemon_has_taken_all(
 
 
 async def test_the_heaviest_connection_of_a_user_is_dropped(world: World) -> None:
-    world.accounts.bytes_each = 100
+    world.accounts.bytes_each = 100 + PAYLOAD_BYTES
     theirs = world.enter()
     total = head(chunks.PARTIAL, TOP, 1000)
     theirs.send(CREDIT + total + head(chunks.REQUEST, 0, 90) + bytes(90))
-    await until(lambda: world.accounts.held == 90)
+    await until(lambda: world.accounts.held == 90 + PAYLOAD_BYTES)
     theirs.send(head(chunks.REQUEST, 0, 20) + bytes(20))
     assert await gone(world) == "weight"
 

@@ -184,3 +184,18 @@ def test_what_the_peer_overdoes_ends_that_session() -> None:
     talk.conversation.handle(talk.endpoint.receive(head(chunks.MESSAGE, 0, 9) + b"x" * 9, 0.0))
     assert link.is_closed
     assert messages(talk.seen) == []
+
+
+def test_requests_that_wait_for_their_turn_weigh() -> None:
+    talk = Talk()
+    asked = [talk.ask(b"who " + bytes(100)) for _ in range(limits.ERRANDS + 2)]
+    talk.settle()
+    assert talk.conversation.waiting == 2 * len(b"CMSG sources\0" + bytes(100))
+    talk.peer.cancel(asked[-1])
+    talk.peer.cancel(asked[0])
+    talk.settle()
+    assert talk.conversation.waiting == 0
+    talk.ask(b"who")
+    talk.settle()
+    talk.conversation.lost()
+    assert talk.conversation.waiting == 0

@@ -9,12 +9,14 @@ import pytest
 
 from bccnd.mux import daemon as module
 from bccnd.mux import limits
-from bccnd.mux.daemon import PACKET_LIMIT, TOO_LONG, TOO_MANY, Daemon, DaemonLink
+from bccnd.mux.daemon import PACKET_LIMIT, TOO_LONG, TOO_MANY, TOO_MANY_OF_USER, Daemon, DaemonLink
+from bccnd.mux.peer import Peer
 from bccnd.mux.speakers import GONE, WENT_AWAY
 from tests.mux.in_process import JOINED, TestDaemon, until
 from tests.packet_client import crowded
 
 HELLO = b"CMSG peer\x001 1 1 node"
+NODE = Peer(1, (1,), 1, b"node")
 
 
 class Owner:
@@ -51,9 +53,9 @@ def there(tmp_path: Path) -> Iterator[TestDaemon]:
     made.close()
 
 
-def linked(daemon: Daemon) -> tuple[Owner, DaemonLink]:
+def linked(daemon: Daemon, peer: Peer = NODE) -> tuple[Owner, DaemonLink]:
     owner = Owner()
-    return owner, DaemonLink(daemon, owner, HELLO)  # type: ignore[arg-type]
+    return owner, DaemonLink(daemon, owner, peer)  # type: ignore[arg-type]
 
 
 async def door_to(path: Path, most: int = 10) -> Daemon:
@@ -232,3 +234,41 @@ async def test_a_packet_that_is_too_long_ends_the_link(there: TestDaemon) -> Non
     await until(lambda: owner.reason is not None)
     assert (owner.packets, owner.reason) == ([], TOO_LONG)
     other.close()
+
+
+async def test_nobody_takes_the_links_of_others(there: TestDaemon) -> None:
+    daemon = await door_to(there.path, 4)
+    links = [linked(daemon) for _ in range(3)]
+    other, theirs = linked(daemon, Peer(2, (2,), 1, b"other"))
+    await until(lambda: links[2][0].reason)
+    assert [owner.reason for owner, _ in links] == [None, None, TOO_MANY_OF_USER]
+    assert other.reason is None
+    links[0][1].close()
+    again, link = linked(daemon)
+    gone = await there.accept(joins=False)
+    accepted = [gone, *[await there.accept() for _ in range(3)]]
+    await until(lambda: again.is_joined)
+    for each in (*accepted, link, theirs, links[1][1]):
+        each.close()
+    assert daemon.links == 0
+
+
+async def test_links_of_a_user_join_one_behind_the_other(
+    there: TestDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "JOINING", 1)
+    daemon = await door_to(there.path)
+    (first, link), (_, left), (third, last) = linked(daemon), linked(daemon), linked(daemon)
+    other, theirs = linked(daemon, Peer(2, (2,), 1, b"other"))
+    mine, another = await there.accept(joins=False), await there.accept()
+    await until(lambda: other.is_joined)
+    with pytest.raises(BlockingIOError):
+        there.listening.accept()
+    left.close()
+    mine.send(JOINED)
+    later = await there.accept()
+    await until(lambda: third.is_joined)
+    assert first.is_joined
+    for each in (link, last, theirs, mine, another, later):
+        each.close()
+    assert (daemon.links, [*daemon._joining], [*daemon._waiting], [*daemon._of_user]) == (0, [], [], [])

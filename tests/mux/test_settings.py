@@ -48,6 +48,13 @@ def test_each_mistake_is_one_line(argv: list[str], line: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_the_only_place_at_fault_is_one_line() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(["--listen", "tls://door:1"], {})
+    assert str(caught.value).startswith("--listen: must have an address")
+    assert "\n" not in str(caught.value)
+
+
 def test_where_it_stands_must_be_given() -> None:
     with pytest.raises(ConfigError, match=r"^--listen: must be given$"):
         load([], {})
@@ -77,6 +84,7 @@ def test_each_setting_is_explained_in_the_readme() -> None:
     readme = (ROOT / "bccnd" / "mux" / "README.md").read_text()
     missing = [name for name in MuxSettings.model_fields if f"| `{name}` |" not in readme]
     assert not missing
-    (sample,) = [block for block in readme.split("```") if block.startswith("toml\n")]
-    values = tomllib.loads(sample.removeprefix("toml\n"))["mux"]
-    assert MuxSettings(**values).listen
+    samples = [block for block in readme.split("```") if block.startswith("toml\n")]
+    assert samples
+    for sample in samples:
+        assert MuxSettings(**tomllib.loads(sample.removeprefix("toml\n"))["mux"]).listen

@@ -290,3 +290,15 @@ def test_a_request_that_is_cancelled_lets_its_link_go() -> None:
 def test_a_full_daemon_says_so_and_any_other_end_is_unavailable() -> None:
     assert closing(b"limit: at most 4096 clients") == b"limit: at most 4096 clients"
     assert closing(b"slow").startswith(b"unavailable ")
+
+
+def test_a_session_that_leaves_unheard_needs_no_daemon() -> None:
+    talk = Talk()
+    channel = talk.peer.open_duplex(b"bus")
+    assert channel
+    talk.settle()
+    talk.peer.cancel(channel)
+    talk.peer.close(channel)
+    talk.settle()
+    assert talk.links[0].is_closed
+    assert len(talk.conversation) == 0

@@ -41,8 +41,9 @@ class Hall:
         self.welcomed: list[tuple[socket.socket, bytes]] = []
         self.sockets: list[socket.socket] = []
 
-    def enter(self) -> socket.socket:
-        ours, theirs = socket.socketpair()
+    def enter(self, address: str = "") -> socket.socket:
+        """``address``: of the loopback, where the peer is."""
+        ours, theirs = _connected(address) if address else socket.socketpair()
         ours.setblocking(False)
         theirs.setblocking(False)
         self.sockets.append(theirs)
@@ -56,6 +57,12 @@ class Hall:
         await until(lambda: not self.thresholds)
         ((why, _),) = self.house.dropped.items()
         return why
+
+
+def _connected(address: str) -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        theirs = socket.create_connection(listening.getsockname(), source_address=(address, 0))
+        return listening.accept()[0], theirs
 
 
 @pytest.fixture
@@ -120,3 +127,12 @@ async def test_a_long_farewell_is_read_as_its_reader_likes(
         read += data
     assert read == page
     assert await hall.gone() == "tls"
+
+
+async def test_one_address_makes_room_among_its_own(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "THRESHOLDS", 3)
+    other, *many = (hall.enter(address) for address in ("127.0.0.2", *["127.0.0.3"] * 4))
+    for pushed_out in many[:2]:
+        assert await asyncio.get_running_loop().sock_recv(pushed_out, 10) == b""
+    other.send(b"ready")
+    await until(lambda: hall.welcomed)

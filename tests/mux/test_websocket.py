@@ -182,3 +182,29 @@ def test_a_page_needs_a_right_host_and_no_token() -> None:
         assert said.endswith(body)
         assert (b"Content-Security-Policy: default-src 'none'" in said) == bool(body)
         assert not carrier.is_ready
+
+
+def test_a_frame_that_is_not_whole_weighs() -> None:
+    carrier, browser = entered()
+    browser.protocol.send_binary(bytes(5000))
+    frame = browser.says()
+    carrier.received(frame[:2000])
+    carrier.received(frame[2000:3000])
+    assert carrier.held == 3000
+    carrier.received(frame[3000:])
+    assert carrier.held == 0
+
+
+def test_frames_are_counted_whatever_is_in_them() -> None:
+    carrier, browser = entered()
+    before = carrier.frames
+    for data in (b"", b"a", b"a" * 1000):
+        browser.protocol.send_binary(data)
+    browser.protocol.send_ping(b"")
+    carrier.received(browser.says())
+    assert carrier.frames == before + 4
+    assert Stacked(Plain(), carrier).frames == before + 4
+
+
+def test_a_token_of_no_characters_is_nobodys() -> None:
+    assert TOKENS.bearer(["token.\udcff"]) is None

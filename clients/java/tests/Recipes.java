@@ -199,7 +199,7 @@ final class Recipes {
     /** It needs a door elsewhere: it is compiled, and not run. */
     static Bccn fromAnotherHost() {
         return Bccn.connect(new Options()
-                .address("tls://relay01:5480")
+                .address("tls://relay01:5401")
                 .ca(Path.of("/etc/bccn/ca.pem"))
                 .cert(Path.of("/etc/bccn/own.pem"), Path.of("/etc/bccn/own.key")));
     }

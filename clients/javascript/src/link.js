@@ -9,7 +9,7 @@
 import { Endpoint } from "./bpmux/endpoint.js";
 import { BpmuxError } from "./bpmux/errors.js";
 import { ITEM_BYTES, PIECE_LIMIT } from "./bpmux/limits.js";
-import { ProtocolError, rejected, UnavailableError } from "./errors.js";
+import { BccnError, ProtocolError, rejected, UnavailableError } from "./errors.js";
 import { decoded, encoded } from "./protocol.js";
 import { now } from "./waiting.js";
 
@@ -74,7 +74,8 @@ export class Link {
     const taker = {
       data: (data) => this.#receive(data),
       drain: () => this.#drained(),
-      end: (error) => this.#end(new UnavailableError("the daemon went away", { cause: error })),
+      end: (error) =>
+        this.#end(error instanceof BccnError ? error : new UnavailableError("the door went away", { cause: error })),
     };
     this.#carrier = await this.#platform.open(address, options, taker, signal);
     this.#arm();

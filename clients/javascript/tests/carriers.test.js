@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -82,14 +82,22 @@ test("TLS, with certificates of both sides", async () => {
   const address = `tls://127.0.0.1:${(await listening(server)).port}`;
   await exchange({ address, ca: of.cert, ...program, serverName: "relay01" });
   await exchange({ address, ca: readFileSync(of.cert), cert: readFileSync(program.cert), key: readFileSync(program.key), serverName: "relay01" });
-  for (const wrong of [
-    { ca: program.cert, serverName: "relay01" },
-    { ca: of.cert, serverName: "relay02" },
-    { serverName: "relay01" },
-    { ca: of.cert, serverName: "relay01" },
-    { ca: join(folder, "missing.pem") },
-  ]) {
-    await assert.rejects(connect({ address, ...wrong }), { code: "unavailable" }, JSON.stringify(wrong));
+  const own = join(folder, "own.pem"); // the key in the file of the certificate
+  writeFileSync(own, readFileSync(program.cert, "utf8") + readFileSync(program.key, "utf8"));
+  await exchange({ address, ca: of.cert, cert: own, serverName: "relay01" });
+  const known = { ca: of.cert, serverName: "relay01" };
+  /** @type {[import("../bccn.js").Options, string, RegExp][]} */
+  const mistakes = [
+    [{ ca: program.cert, serverName: "relay01" }, "unavailable", /self-signed/],
+    [{ ca: of.cert, serverName: "relay02" }, "unavailable", /relay02/],
+    [{ serverName: "relay01" }, "unavailable", /self-signed/],
+    [known, "refused", /does not take our certificate/],
+    [{ ...known, cert: program.cert, key: of.key }, "invalid", /program\.pem.*door\.key/],
+    [{ ...known, cert: program.cert }, "invalid", /program\.pem/],
+    [{ ca: join(folder, "missing.pem") }, "invalid", /missing\.pem/],
+  ];
+  for (const [wrong, code, message] of mistakes) {
+    await assert.rejects(connect({ address, ...wrong }), { code, message }, JSON.stringify(wrong));
   }
   server.close();
 });
@@ -170,7 +178,7 @@ test("where nobody is, it is unavailable", async () => {
   for (const address of [`unix:${folder}/none.sock`, "unix:@bccn-nobody-is-here", `tls://127.0.0.1:${port}`, `ws://127.0.0.1:${port}/bus`]) {
     await assert.rejects(connect({ address }), { code: "unavailable" }, address);
   }
-  for (const address of ["/run/bccnd/bus.sock", "tls://127.0.0.1", "http://127.0.0.1", "ws://["]) {
+  for (const address of ["/run/bccnd/bus.sock", "unix:", "tls://127.0.0.1", "tls://127.0.0.1:65536", "http://127.0.0.1", "ws://["]) {
     await assert.rejects(connect({ address }), { code: "invalid" }, address);
   }
 });

@@ -1,8 +1,9 @@
 """The connection to a door: a Unix stream socket or TLS, as its address says. Nothing of what goes over it.
 
-unix:/run/bccnd/mux.sock    unix:@abstract    tls://relay01:7370    tls://[fe80::1]:7370
+unix:/run/bccnd/mux.sock    unix:@abstract    tls://relay01:5401    tls://[fe80::1]:5401
 """
 
+import errno
 import os
 import socket
 
@@ -64,6 +65,8 @@ def fault(error: OSError, address: str, *, stood: bool = False) -> BccnError:
         return RefusedError("refused", f"no permission to connect to {address}")
     if "_ALERT_" in (getattr(error, "reason", None) or ""):  # of TLS: from the other side
         return RefusedError("refused", f"the door at {address} does not take our certificate: {_text(error)}")
+    if error.errno == errno.EPROTOTYPE:
+        return UnavailableError(f"{address} is the socket of a daemon: name that of its door, bccnd-mux")
     what = f"the connection to {address} broke" if stood else f"no door at {address}"
     return UnavailableError(f"{what}: {_text(error)}")
 

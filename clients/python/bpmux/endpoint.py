@@ -20,7 +20,7 @@ from bpmux.entities import Channel, Request
 from bpmux.errors import BpmuxError
 from bpmux.events import Entity, Event, Silent
 from bpmux.incoming import Incoming
-from bpmux.limits import Limits
+from bpmux.limits import CHANNEL_BYTES, PAYLOAD_BYTES, REQUEST_BYTES, Limits
 
 # Of a cancellation for want of pongs.
 NO_PONG = b"no pong came"
@@ -179,6 +179,14 @@ class Endpoint:
     def held(self) -> int:
         """Bytes of payloads that have begun and not ended."""
         return self._connection.unfinished.held
+
+    @property
+    def weight(self) -> int:
+        """Bytes that the connection holds, about: what is queued and held, channels, requests, begun payloads."""
+        tables, unfinished = self._connection.tables, self._connection.unfinished
+        things = CHANNEL_BYTES * (len(tables.theirs) + len(tables.ours))
+        things += REQUEST_BYTES * (len(tables.requests) + len(tables.asked))
+        return self.queued + unfinished.held + PAYLOAD_BYTES * len(unfinished) + things
 
     @property
     def has_data_to_send(self) -> bool:

@@ -12,6 +12,12 @@ PIECE_LIMIT = 16 * 1024
 # What may wait of something without a payload, and of each payload besides its bytes.
 ITEM_BYTES = 64
 
+# What each of these takes in memory, about, with its places in tables.
+CHANNEL_BYTES = 2048
+REQUEST_BYTES = 1024
+# One that has begun, besides its bytes.
+PAYLOAD_BYTES = 256
+
 # Grants below this, and payloads without a byte, are counted as chatter.
 SMALL_GRANT = 16
 

@@ -1,14 +1,16 @@
 """The clients of every language: how fast they publish and receive, unpacked, beside a loop written by hand in C.
 
 Each client runs in its conformance driver, which calls what users call. The daemon is the same for all and faster
-than any of them. A publisher ends when the daemon has everything.
+than any of them. A publisher ends when the daemon has everything. Languages that cannot open the daemon's socket go
+through a door, which is measured with them.
 """
 
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
+from pathlib import Path
 
 from tests.bench.charts import Bars
 from tests.bench.loads import CHANNEL, PAYLOAD
@@ -16,7 +18,7 @@ from tests.bench.peers import Relay
 from tests.bench.programs import LoadProcess, MeasurementError, words
 from tests.bench.results import Report
 from tests.bench.rounds import STEP, Bench
-from tests.clients.drivers import LANGUAGES, Driver, Language
+from tests.clients.drivers import LANGUAGES, Doorway, Driver, Language
 from tests.packet_client import wait_until
 
 PER_SECOND = 250_000  # what each language is meant to reach; only sets how much is sent
@@ -65,7 +67,7 @@ def _warm(run: Callable[[], float], report: Report) -> None:
 
 def _published(bench: Bench, count: int, language: Language) -> float:
     with bench.folder() as folder, bench.ours.start(folder) as relay:
-        with Driver(language, folder / "driver.log") as driver:
+        with _driver(language, folder) as driver:
             driver.open(_path(relay))
             begun = time.monotonic()
             driver("flood", CHANNEL, count, PAYLOAD)
@@ -89,7 +91,7 @@ def _received(bench: Bench, count: int, language: Language) -> float:
     with ExitStack() as running:
         folder = running.enter_context(bench.folder())
         relay = running.enter_context(bench.ours.start(folder))
-        driver = running.enter_context(Driver(language, folder / "driver.log"))
+        driver = running.enter_context(_driver(language, folder))
         driver("queue", "policy=block")
         driver.open(_path(relay))
         driver("sub", CHANNEL)
@@ -120,6 +122,15 @@ def _publish_packed(bench: Bench, relay: Relay, count: int) -> float:
     )
     with LoadProcess([bench.programs.load, *command]) as sending:
         return sending.tally().first
+
+
+@contextmanager
+def _driver(language: Language, folder: Path) -> Iterator[Driver]:
+    with (
+        closing(Doorway(folder)) as doorway,
+        Driver(language, folder / "driver.log", doorway) as driver,
+    ):
+        yield driver
 
 
 def _path(relay: Relay) -> str:

@@ -1,11 +1,13 @@
 """An endpoint as a program sees it."""
 
+import tracemalloc
+
 from bpmux import chunks
 from bpmux.chunks import TOP, Chunk, head, parse
 from bpmux.endpoint import NO_PONG, Endpoint
 from bpmux.events import Cancelled, Closed, Ended, Message, Requested, Responded, Silent, Writable
 from bpmux.heartbeats import IDLE_SECONDS, MISSED_LIMIT
-from bpmux.limits import ITEM_BYTES, TOP_LEVEL_RESERVE
+from bpmux.limits import CHANNEL_BYTES, ITEM_BYTES, PAYLOAD_BYTES, REQUEST_BYTES, TOP_LEVEL_RESERVE
 from tests.clients.bpmux.joined import Joined
 from tests.fuzz.steps import Steps
 
@@ -141,3 +143,19 @@ def test_who_sends_only_what_there_is_room_for_is_called() -> None:
     joined.there.grant(theirs, 30)
     assert joined.settle()[0] == []
     assert joined.here.room(sink) == 10
+
+
+def test_what_takes_memory_and_no_bytes_weighs_as_well() -> None:
+    endpoint = Endpoint(0.0)
+    begun = b"".join(head(chunks.PARTIAL, TOP, 9) + head(chunks.SINK, ident, 0) for ident in range(300))
+    tracemalloc.start()
+    try:
+        endpoint.receive(begun, 0.0)
+        assert endpoint.weight == 300 * PAYLOAD_BYTES
+        assert tracemalloc.get_traced_memory()[0] < 2 * endpoint.weight
+        endpoint.receive(b"".join(head(chunks.SINK, ident, 9) + bytes(9) for ident in range(300)), 0.0)
+        endpoint.receive(b"".join(head(chunks.REQUEST, ident, 0) for ident in range(300)), 0.0)
+        assert endpoint.weight == 300 * (CHANNEL_BYTES + REQUEST_BYTES)
+        assert tracemalloc.get_traced_memory()[0] < 2 * endpoint.weight
+    finally:
+        tracemalloc.stop()

@@ -46,6 +46,8 @@ final class CarrierChecks {
                 () -> overTls(options -> options.cert(file("own.pem"), file("own.key")).serverName("elsewhere"),
                         Code.REFUSED));
         Checks.run("a program without a certificate is refused", () -> overTls(options -> options, Code.REFUSED));
+        Checks.run("a program that the door does not trust is refused", () -> overTls("door.pem",
+                options -> options.cert(file("own.pem"), file("own.key")), Code.REFUSED));
         Checks.run("keys from elsewhere", () -> {
             SSLContext context = Pem.context(file("ca.pem"), file("own.pem"), file("own.key"));
             overTls(options -> options.context(context), null);
@@ -107,7 +109,11 @@ final class CarrierChecks {
     }
 
     private static void overTls(Setting setting, Code expected) throws Exception {
-        SSLContext context = Pem.context(file("ca.pem"), file("door.pem"), file("door.key"));
+        overTls("ca.pem", setting, expected);
+    }
+
+    private static void overTls(String trusted, Setting setting, Code expected) throws Exception {
+        SSLContext context = Pem.context(file(trusted), file("door.pem"), file("door.key"));
         InetAddress here = InetAddress.getByName("127.0.0.1");
         try (SSLServerSocket listener =
                 (SSLServerSocket) context.getServerSocketFactory().createServerSocket(0, 1, here)) {

@@ -14,12 +14,13 @@ import { InvalidError, RefusedError, UnavailableError } from "../errors.js";
 const LINGER = 1000;
 
 /**
- * @param {string} path  `@name` is an abstract one
+ * @param {string} path  from /; `@name` is an abstract one
  * @param {Options} _options
  * @param {Taker} taker
  * @param {AbortSignal} signal
  */
 export function openUnix(path, _options, taker, signal) {
+  if (!path) throw new InvalidError("unix: must be unix:PATH");
   const socket = net.connect({ path: path.startsWith("@") ? `\0${path.slice(1)}` : path });
   return opened(socket, "connect", path, taker, signal);
 }
@@ -32,19 +33,27 @@ export function openUnix(path, _options, taker, signal) {
  */
 export function openTls(place, options, taker, signal) {
   const found = /^(?:\[([^\]]+)\]|([^:]+)):(\d+)$/.exec(place);
-  if (!found) throw new InvalidError(`${place}: must be HOST:PORT`);
+  if (!found || Number(found[3]) > 65_535) throw new InvalidError(`tls://${place}: must be tls://HOST:PORT`);
   const host = found[1] ?? found[2];
   const server = options.serverName ?? host;
   const socket = tls.connect({
     host,
     port: Number(found[3]),
-    ca: read(options.ca),
-    cert: read(options.cert),
-    key: read(options.key),
+    secureContext: contextOf(options),
     ...(net.isIP(server) ? {} : { servername: server }),
-    minVersion: "TLSv1.2",
   });
   return opened(socket, "secureConnect", place, taker, signal);
+}
+
+/** @param {Options} options  the key may be in the file of the certificate */
+function contextOf({ ca, cert, key = cert }) {
+  const pem = { ca: read(ca), cert: read(cert), key: read(key) };
+  try {
+    return tls.createSecureContext({ ...pem, minVersion: "TLSv1.2" });
+  } catch (error) {
+    const files = [ca, cert, key].filter((each) => typeof each === "string").join(", ");
+    throw new InvalidError(`no keys or certificates to be read in ${files || "the options"}: ${messageOf(error)}`);
+  }
 }
 
 /**
@@ -56,7 +65,7 @@ function read(file) {
   try {
     return readFileSync(file);
   } catch (error) {
-    throw new UnavailableError(`cannot read ${file}`, { cause: error });
+    throw new InvalidError(`no keys or certificates to be read in ${file}: ${messageOf(error)}`);
   }
 }
 
@@ -86,10 +95,25 @@ function opened(socket, event, place, taker, signal) {
     socket.on("error", (error) => (fault = error));
     socket.on("close", () => {
       signal.removeEventListener("abort", abort);
-      if (isOpen) taker.end(fault);
+      if (isOpen) taker.end(refusal(place, fault) ?? fault);
       else reject(signal.aborted ? signal.reason : whyNot(place, fault));
     });
   });
+}
+
+/** @param {unknown} error */
+const messageOf = (error) => (error instanceof Error ? error.message : String(error));
+
+/**
+ * The error of TLS by which the door refuses a certificate. With TLS 1.3 it comes when the connection stands already.
+ * @param {string} place
+ * @param {NodeJS.ErrnoException | undefined} fault
+ */
+function refusal(place, fault) {
+  const alert = /^ERR_SSL_.*_ALERT_(.*)$/.exec(fault?.code ?? "");
+  if (!alert) return undefined;
+  const text = alert[1].replaceAll("_", " ").toLowerCase();
+  return new RefusedError("refused", `the door at ${place} does not take our certificate: ${text}`);
 }
 
 /**
@@ -101,6 +125,11 @@ function whyNot(place, fault) {
   if (fault?.code === "EAGAIN") {
     return new UnavailableError(`the door at ${place} is busy: more programs connect than it accepts`, { cause: "busy" });
   }
+  if (fault?.code === "EPROTOTYPE") {
+    return new UnavailableError(`${place} is the socket of the daemon: connect to that of its door, bccnd-mux`);
+  }
+  const refused = refusal(place, fault);
+  if (refused) return refused;
   return new UnavailableError(`no door of the bus at ${place}: ${fault?.message ?? "it has hung up"}`, { cause: fault });
 }
 

@@ -19,7 +19,7 @@ const LOOK_EVERY = 10;
  */
 export function openWebSocket(address, options, taker, signal) {
   const Constructor = options.WebSocket ?? globalThis.WebSocket;
-  if (!Constructor) throw new InvalidError("no WebSocket here: give one as the option WebSocket");
+  if (!Constructor) throw new InvalidError("no WebSocket here: take Node 22, or give the class of a package, such as ws, as the option WebSocket");
   return new Promise((resolve, reject) => {
     const protocols = options.token === undefined ? ["bpmux"] : ["bpmux", `token.${options.token}`];
     let socket;

@@ -35,6 +35,7 @@ final class Link {
 
     private static final int BUFFER = 64 * 1024;
     private static final Limits LIMITS = new Limits(1, 1, Packets.LIMIT);
+    private static final String ALERT = "Received fatal alert"; // how TLS of Java begins what the other side said
     private static final byte[] BUS = "bus".getBytes(US_ASCII);
     private static final byte[] UNWANTED = "limit: nothing is served here".getBytes(US_ASCII);
     private static final ScheduledThreadPoolExecutor TIMERS =
@@ -129,6 +130,8 @@ final class Link {
         boolean isForbidden = e instanceof AccessDeniedException;
         boolean isRefused = isForbidden || (e instanceof SSLException && !(e.getCause() instanceof EOFException));
         String text = isForbidden ? "no permission to connect to " + carrier
+                : e.getMessage() != null && e.getMessage().startsWith(ALERT)
+                ? "the door at " + carrier + " does not take our certificate: " + e.getMessage()
                 : "no door at " + carrier + ": " + e.getMessage();
         BccnException known = ended(endpoint == null ? text : "the connection to the door broke: " + e.getMessage());
         return isRefused && reason == null && !isGreeted ? new BccnException.Rejected(Code.REFUSED, text) : known;

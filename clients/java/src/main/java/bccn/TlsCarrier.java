@@ -1,5 +1,6 @@
 package bccn;
 
+import java.io.FilterOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -16,7 +17,8 @@ final class TlsCarrier implements Carrier {
     private final String host;
     private final int port;
     private final Options options;
-    private final Socket socket = new Socket();
+    private final Socket socket = new Patient();
+    private volatile boolean isHeard; // the door has sent something after the handshake, or has ended
     private InputStream in;
     private OutputStream out;
 
@@ -52,7 +54,33 @@ final class TlsCarrier implements Carrier {
 
     @Override
     public int read(byte[] buffer) throws IOException {
-        return in.read(buffer);
+        try {
+            return in.read(buffer);
+        } finally {
+            isHeard = true;
+        }
+    }
+
+    /**
+     * A door that refuses a certificate says so and hangs up, perhaps before everything is written to it. Until it was
+     * read from, a write that fails is no error: the reader then hears why.
+     */
+    private final class Patient extends Socket {
+        @Override
+        public OutputStream getOutputStream() throws IOException {
+            return new FilterOutputStream(super.getOutputStream()) {
+                @Override
+                public void write(byte[] data, int from, int size) throws IOException {
+                    try {
+                        out.write(data, from, size);
+                    } catch (IOException e) {
+                        if (isHeard) {
+                            throw e;
+                        }
+                    }
+                }
+            };
+        }
     }
 
     @Override

@@ -111,7 +111,7 @@ function follow(bus) {
     const { seen, all, samples } = reading.share(now);
     const share = samples ? `sampling: about ${rate(seen)} of ${rate(all)} messages/s` : `${rate(all)} messages/s`;
     put(at("share"), bus.isConnected ? share : "what is below is from before");
-    treeView.draw(now);
+    treeView.draw(now, samples ? all / seen : 1);
     tailView.draw();
   }, DRAW_EVERY);
   const take = (/** @type {any} */ message) => {

@@ -2,7 +2,8 @@
  * The channels seen so far, as a tree of their tokens, without a document.
  *
  * - A channel is bounded in depth, and all of them in number: strangers choose them. What has no place is counted.
- * - A message that came after `lost` others stands for them as well: rates are estimates where the page samples.
+ * - Rates are of what was seen. Where that is a part of all, whoever draws them multiplies: nobody knows on which channels
+ *   the rest was, and it is not those of the messages next to a gap.
  */
 
 import { Rate } from "./rate.js";
@@ -41,11 +42,11 @@ export class Tree {
   }
 
   /**
-   * @param {{channel: string, payload: Uint8Array, lost: number, retained: boolean}} message
+   * @param {{channel: string, payload: Uint8Array, retained: boolean}} message
    * @param {number} now  seconds
    */
   note(message, now) {
-    const count = message.retained ? 0 : 1 + message.lost;
+    const count = message.retained ? 0 : 1;
     let node = this.#root;
     for (const name of tokens(message.channel)) {
       let next = node.children.get(name);

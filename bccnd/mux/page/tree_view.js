@@ -10,6 +10,7 @@ export class TreeView {
   #note;
   #open = new Set();
   #focused = "";
+  #factor = 1;
   /** @type {ReturnType<import("./tree.js").Tree["rows"]>["rows"]} */
   #rows = [];
 
@@ -27,15 +28,19 @@ export class TreeView {
     body.addEventListener("focusin", ({ target }) => (this.#focused = this.#rows[this.#at(target)]?.path ?? ""));
   }
 
-  /** @param {number} now  seconds */
-  draw(now) {
+  /**
+   * @param {number} now  seconds
+   * @param {number} factor  how many messages each that was seen stands for
+   */
+  draw(now, factor) {
+    this.#factor = factor;
     const { rows, more } = this.#tree.rows(this.#open, now, ROOM);
     this.#rows = rows;
     while (this.#body.children.length > rows.length) this.#body.lastElementChild?.remove();
     while (this.#body.children.length < rows.length) this.#body.append(emptyRow());
     const stop = Math.max(0, rows.findIndex(({ path }) => path === this.#focused));
     const hadFocus = this.#body.contains(document.activeElement);
-    rows.forEach((row, index) => fill(this.#body.children[index], row, index === stop));
+    rows.forEach((row, index) => fill(this.#body.children[index], row, factor, index === stop));
     // Rows above may have come or gone: the focus stays with its channel.
     const focused = /** @type {HTMLElement} */ (this.#body.children[stop]);
     if (hadFocus && focused !== document.activeElement) focused.focus({ preventScroll: true });
@@ -88,7 +93,7 @@ export class TreeView {
     if (!row || row.isOpen === undefined) return;
     if (row.isOpen) this.#open.delete(row.path);
     else this.#open.add(row.path);
-    this.draw(performance.now() / 1000);
+    this.draw(performance.now() / 1000, this.#factor);
   }
 }
 
@@ -106,9 +111,10 @@ function emptyRow() {
 /**
  * @param {Element} element
  * @param {{name: string, depth: number, isOpen: boolean | undefined, rate: number, last: Uint8Array | undefined}} row
+ * @param {number} factor
  * @param {boolean} isStop
  */
-function fill(element, row, isStop) {
+function fill(element, row, factor, isStop) {
   const [name, figure, last] = element.children;
   mark(element, "aria-level", `${row.depth + 1}`);
   mark(element, "aria-expanded", row.isOpen === undefined ? undefined : `${row.isOpen}`);
@@ -116,7 +122,7 @@ function fill(element, row, isStop) {
   name.className = `depth-${row.depth}`;
   const sign = row.isOpen === undefined ? "\u2003" : row.isOpen ? "▾ " : "▸ ";
   put(name, sign + (row.name || "(empty)"));
-  put(figure, rate(row.rate));
+  put(figure, rate(row.rate * factor));
   put(last, row.last ? shown(row.last.subarray(0, 120), "text") : "");
 }
 

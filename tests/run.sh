@@ -1,7 +1,7 @@
 #!/bin/sh
 # Sets up .venv in this checkout and runs the test suite.
 #
-#   sh tests/run.sh                    run everything: some 17 minutes on two cores
+#   sh tests/run.sh                    run everything: some 15 minutes on two cores
 #   sh tests/run.sh --quick            run style, types and every test that starts no program: one or two minutes
 #   sh tests/run.sh --setup-only       run nothing
 #   sh tests/run.sh tests/wire -x      run what is named: the arguments go to pytest
@@ -157,7 +157,7 @@ programs=$!
 trap 'kill $shared $programs 2>/dev/null; exit 130' INT TERM
 status=0
 # shellcheck disable=SC2086
-$side_by_side --dist=loadfile -n "$((cores + 1))" -m 'not spark' "$@" || status=$?
+$side_by_side --dist=loadfile -n "$((cores + 2))" -m 'not spark' "$@" || status=$?
 say "the tests with Spark, which ran at the same time:"
 wait $shared || status=$?
 wait $programs || status=$?

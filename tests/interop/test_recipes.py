@@ -32,11 +32,11 @@ PUBLISH = "printf 'MSG "
 TRACE = "tcpdump"
 HEAR = "socat -u UDP4-RECV"
 SEND = "printf 'BCCN1"
-# Commands that other tests run: of the quick start, the units, the metrics and the uplink; and the first steps, as in
-# the first of them.
+# Commands that other tests run: of the quick start, the units, the metrics, the uplink and the door; and the first
+# steps, as in the first of them.
 RUN_ELSEWHERE = [
     "sh etc/quickstart.sh", "install -Dm644", "curl -s http://127.0.0.1:9540/metrics", "bccnd &",
-    "openssl rand -hex 32 > /etc/bccnd/link-keys",
+    "openssl rand -hex 32 > /etc/bccnd/link-keys", 'new="openssl req -x509',
 ]  # fmt: skip
 
 

@@ -9,9 +9,13 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import connect
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidStatus
+from websockets.frames import Frame
+from websockets.http11 import Response
+from websockets.protocol import Event
 from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
 
 from tests.clients.door import Door
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
@@ -158,33 +162,43 @@ def test_metrics_are_served(shared_daemon: DaemonProcess, tmp_path: Path) -> Non
 
 
 class Framed:
-    """What a client needs of a socket, by WebSocket."""
+    """What a client needs of a socket, by WebSocket. One thread: two may not use one socket of ``ssl`` at a time."""
 
     def __init__(self, made: Certificates, port: int, token: str) -> None:
-        self._entering = connect(
-            f"wss://127.0.0.1:{port}/bus",
-            ssl=made.client(),
-            subprotocols=[Subprotocol("bpmux"), Subprotocol(f"token.{token}")],
-            open_timeout=PATIENCE,
-            compression=None,
-        )
-        self._web = self._entering.__enter__()
+        plain = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self._socket = made.client().wrap_socket(plain, server_hostname="127.0.0.1")
+        offered = [Subprotocol("bpmux"), Subprotocol(f"token.{token}")]
+        self._web = ClientProtocol(parse_uri(f"wss://127.0.0.1:{port}/bus"), subprotocols=offered)
+        self._web.send_request(self._web.connect())
+        assert [type(event) for event in self._events()] == [Response]
+        if self._web.handshake_exc:
+            self._socket.close()
+            raise self._web.handshake_exc
+
+    def _say(self) -> None:
+        self._socket.sendall(b"".join(self._web.data_to_send()))
+
+    def _events(self) -> list[Event]:
+        self._say()
+        while not (events := self._web.events_received()):
+            data = self._socket.recv(1 << 16)
+            assert data, "the door has gone"
+            self._web.receive_data(data)
+        return events
 
     def settimeout(self, _seconds: float) -> None: ...
 
     def sendall(self, data: bytes) -> None:
-        self._web.send(data)
+        self._web.send_binary(data)
+        self._say()
 
     def recv(self, _most: int) -> bytes:
-        try:
-            data = self._web.recv(PATIENCE)
-        except ConnectionClosed:
-            return b""
-        assert isinstance(data, bytes)
-        return data
+        return b"".join(bytes(each.data) for each in self._events() if isinstance(each, Frame))
 
     def close(self) -> None:
-        self._entering.__exit__(None, None, None)
+        self._web.send_close()
+        self._say()
+        self._socket.close()
 
 
 @pytest.mark.needs("openssl")

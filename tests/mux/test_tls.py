@@ -1,6 +1,7 @@
 """TLS without a socket: a client and the carrier, joined in memory."""
 
 import ssl
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from bccnd.mux.carrier import CarrierError
 from bccnd.mux.peer import Peer
 from bccnd.mux.settings import Certified, MuxSettings
 from bccnd.mux.tls import Tls, certified, context_of, make_context
+from tests.documents import blocks
 from tests.mux.certificates import Certificates
 
 pytestmark = pytest.mark.needs("openssl")
@@ -29,9 +31,9 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 class Client:
     """The other side."""
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ssl.SSLContext, door: str = "127.0.0.1") -> None:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._in, self._out, server_hostname="127.0.0.1")
+        self._object = context.wrap_bio(self._in, self._out, server_hostname=door)
 
     def shake(self, carrier: Tls) -> bytes:
         """Until both are done. What the carrier had for the endpoint."""
@@ -135,3 +137,15 @@ def test_who_listens_with_tls_needs_all_three_files(made: Certificates) -> None:
     with pytest.raises(ConfigError, match="needs certificate, key and authorities"):
         context_of(MuxSettings(listen=listen, certificate=certificate, key=key))
     assert context_of(MuxSettings(listen=listen, certificate=certificate, key=key, authorities=made.ca))
+
+
+def test_certificates_made_as_in_the_readme_let_in(tmp_path: Path) -> None:
+    (commands,) = [
+        each.code for each in blocks("bccnd/mux/README.md") if each.code.startswith('new="openssl')
+    ]
+    subprocess.run(["sh", "-ec", commands], cwd=tmp_path, check=True, capture_output=True)
+    carrier = Tls(make_context(tmp_path / "door.pem", tmp_path / "door.key", tmp_path / "ca.pem"))
+    context = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+    context.load_cert_chain(tmp_path / "me.pem", tmp_path / "me.key")
+    Client(context, "relay01").shake(carrier)
+    assert carrier.names == ["reports.example.org"]

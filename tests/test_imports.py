@@ -36,9 +36,10 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": {"bccn", "wire", "process", "recorder"},
     "recorder": {"bccn", "wire", "process"},
     "cli": {"bccn", "commands", "process"},
-    "commands": {"bccn", "wire", "process", "recorder", "backbone", "uplink", "mux"},
+    "commands": {"bccn", "wire", "process", "doctor", "recorder", "backbone", "uplink", "mux"},
+    "doctor": {"wire", "process.standard_streams"},
     "backbone": {"wire", "net", "process", "restart"},
-    "mux": {"bccn", "bpmux", "net", "process"},
+    "mux": {"bccn", "bpmux", "doctor", "net", "process"},
     "uplink": {
         "bccn",
         "wire",

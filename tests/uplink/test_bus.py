@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient
 from tests.plain_bccn import datagram
 from tests.replaceable_daemon import ReplaceableDaemon
+from tests.waiting import until
 
 UNREPAIRED = {"BCCND_REPAIR__ON": "false"}
 
@@ -34,13 +35,6 @@ class Heard(list[bytes]):
 
     def __call__(self, heard: bytes) -> None:
         self.append(heard.partition(b"]")[2].split(b":", 2)[2])
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = asyncio.get_running_loop().time() + PATIENCE
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, what
-        await asyncio.sleep(0.005)
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from bccnd import __version__
 from bccnd.mux import limits
+from bccnd.mux.examination import DOCTOR, Examination
 from bccnd.mux.speakers import Connect, Errand, Reader, Session, Speaker, Subscription
 from bpmux import chunks
 from bpmux.endpoint import Endpoint
@@ -33,7 +34,8 @@ VERSION = f"bccnd-mux {__version__}".encode()
 ARGUMENT_LIMIT = 1024
 
 UNKNOWN = (
-    b"unknown-key the door knows: a duplex bus, a stream SUB <pattern>, requests status, who and version"
+    b"unknown-key the door knows: a duplex bus, a stream SUB <pattern>, "
+    b"requests status, who, doctor and version"
 )
 
 
@@ -130,6 +132,8 @@ class Conversation:
             self.endpoint.respond(request, VERSION)
         elif payload == b"status":
             self._errand(request, b"CMSG status")
+        elif payload == DOCTOR:
+            self._errand(request, DOCTOR)
         elif word == b"who" and len(rest) <= ARGUMENT_LIMIT:
             self._errand(request, b"CMSG sources\0" + rest if rest else b"CMSG sources")
         else:
@@ -138,7 +142,11 @@ class Conversation:
     def _errand(self, request: Request, question: bytes) -> None:
         if self._errands_out < limits.ERRANDS:
             self._errands_out += 1
-            self._speakers[request] = Errand(self, request, self._connect, question)
+            self._speakers[request] = (
+                Examination(self, request, self._connect)
+                if question == DOCTOR
+                else Errand(self, request, self._connect, question)
+            )
         else:
             self._errands[request] = question
             self.waiting += len(question)

@@ -317,7 +317,7 @@ class Subscription(Reader):
                     self._forward([packet])
             elif packet.startswith(b"CMSG dropped\0"):
                 self._forward([packet])
-            elif reason := _refusal(packet):
+            elif reason := refusal(packet):
                 self._ending = reason
         if self._ending is not None and not self._rest:
             self.end(self._ending)
@@ -342,15 +342,21 @@ class Errand(Speaker):
 
     def received(self, packets: list[bytes]) -> None:
         head, _, answer = packets[0].partition(b"\0")
-        if self._question.partition(b"\0")[0] == head:
-            self._endpoint.respond(self.entity, answer)
-            self._drop()
-            self._room.has_output()
+        if self._answers(head):
+            self._answer(answer)
         else:
-            self.end(_refusal(packets[0]) or WENT_AWAY)
+            self.end(refusal(packets[0]) or WENT_AWAY)
+
+    def _answers(self, head: bytes) -> bool:
+        return self._question.partition(b"\0")[0] == head
+
+    def _answer(self, answer: bytes) -> None:
+        self._endpoint.respond(self.entity, answer)
+        self._drop()
+        self._room.has_output()
 
 
-def _refusal(packet: bytes) -> bytes:
+def refusal(packet: bytes) -> bytes:
     """The reason of a packet that refuses or ends something; empty for any other."""
     head, _, text = packet.partition(b"\0")
     if head == b"CMSG error":

@@ -125,6 +125,20 @@ async def test_the_oldest_makes_room_for_one_too_many(hall: Hall, monkeypatch: p
     assert len(hall.thresholds) == 2
 
 
+async def test_a_long_farewell_is_read_as_its_reader_likes(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = b"page" * 1_000_000
+    monkeypatch.setattr(Slow, "outgoing", lambda *_: page)
+    theirs = hall.enter()
+    theirs.send(b"!")
+    loop, read = asyncio.get_running_loop(), bytearray()
+    while data := await loop.sock_recv(theirs, 1 << 16):
+        read += data
+    assert read == page
+    assert await hall.gone() == "tls"
+
+
 async def test_one_address_makes_room_among_its_own(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "THRESHOLDS", 3)
     other, *many = (hall.enter(address) for address in ("127.0.0.2", *["127.0.0.3"] * 4))

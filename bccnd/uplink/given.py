@@ -3,7 +3,8 @@
 A daemon that was restarted knows nothing of what the one before it had. What another uplink of the segment brings
 late, or another host sends again, is new to it; here it was carried, or is kept back.
 
-By message and connection: within one connection the daemon itself drops what comes twice.
+By message and connection: within one connection the daemon itself drops what comes twice. A source that begins anew
+within SANITY of its last number loses what it numbers as before: so it would have at the daemon before.
 """
 
 # Messages of one generation, some 200 bytes each; two are kept. What comes twice comes within seconds, as what was

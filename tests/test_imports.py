@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {"bccn", "commands", "process"},
     "commands": {"bccn", "wire", "process", "recorder", "backbone", "uplink", "mux"},
     "backbone": {"wire", "net", "process", "restart"},
-    "mux": {"bccn", "bpmux", "net", "process"},
+    "mux": {"bccn", "bpmux", "net", "process", "recorder.layout"},
     "uplink": {
         "bccn",
         "wire",
@@ -62,7 +62,7 @@ ONLY_IN = {
     "py4j": {"pipeline"},  # pyspark's own: it lets its errors through
     "numpy": {"pipeline"},  # pyspark[sql]'s own
     "jinja2": {"pipeline.report"},
-    "pyarrow": {"pipeline", "recorder"},
+    "pyarrow": {"pipeline", "recorder", "mux.record"},
     "uvloop": {"daemon", "backbone.command", "mux.command", "uplink.command"},
     "nats": {"uplink.nats_session"},
     "nkeys": {"uplink.nats_session"},  # nats-py's own, of its extra of that name

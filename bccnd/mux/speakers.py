@@ -309,7 +309,7 @@ class Subscription(Reader):
                     self._forward([packet])
             elif packet.startswith(b"CMSG dropped\0"):
                 self._forward([packet])
-            elif reason := _refusal(packet):
+            elif reason := refusal(packet):
                 self._ending = reason
         if self._ending is not None and not self._rest:
             self.end(self._ending)
@@ -344,13 +344,13 @@ class Errand(Speaker):
             self._drop()
             self._room.has_output()
         else:
-            self.end(_refusal(packets[0]) or WENT_AWAY)
+            self.end(refusal(packets[0]) or WENT_AWAY)
 
     def _say(self, reason: bytes) -> None:
         self._endpoint.close(self.entity, reason)
 
 
-def _refusal(packet: bytes) -> bytes:
+def refusal(packet: bytes) -> bytes:
     """The reason of a packet that refuses or ends something; empty for any other."""
     head, _, text = packet.partition(b"\0")
     if head == b"CMSG error":

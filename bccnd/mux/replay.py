@@ -25,7 +25,7 @@ from typing import Protocol
 from bccnd.mux import limits
 from bccnd.mux.portion import ITEM_BYTES, Portion, key_of, time_of, unrecorded
 from bccnd.mux.span import SECOND_NS, Span
-from bccnd.mux.speakers import BATCH, WENT_AWAY, Link, Reader, Room, Speaker, refusal
+from bccnd.mux.speakers import BATCH, WENT_AWAY, Connect, Reader, Room, refusal
 from bpmux.entities import Channel
 
 # Its answer shows whether what was sent before was refused, and whose record this is.
@@ -50,9 +50,8 @@ class Tape(Protocol):
 class Replay(Reader):
     """It carries RECV, and the notices ``unrecorded`` and ``dropped``."""
 
-    def __init__(
-        self, room: Room, entity: Channel, connect: "Callable[[Speaker], Link]", span: Span, tape: Tape
-    ) -> None:
+    def __init__(self, room: Room, entity: Channel, connect: Connect, span: Span, tape: Tape) -> None:
+        super().__init__(room, entity)
         self._span, self._tape = span, tape
         self._items: deque[bytes] = deque()  # for the peer
         self._weight = 0
@@ -68,13 +67,12 @@ class Replay(Reader):
         self._held_bytes = 0
         self._follows = False
         self._last_word: bytes | None = None
-        super().__init__(room, entity, connect)
+        self._link = connect(self)
         self._weigh(limits.REPLAY_BYTES)
 
     # --- the link ---
 
     def joined(self) -> None:
-        super().joined()
         self._link.send((b"CMSG format\0full",))
         self._ask()
 
@@ -260,9 +258,6 @@ class Replay(Reader):
             rest, self._rest = self._rest, []
             self._forward(rest)
             self._pump()
-
-    def _say(self, reason: bytes) -> None:
-        self._endpoint.close(self.entity, reason)
 
     def _drop(self) -> None:
         if not self._is_over:

@@ -120,7 +120,7 @@ class MuxSettings(BaseModel):
     )
     web: Annotated[str, AfterValidator(_web)] = Field(
         default="",
-        description="serve WebSocket at ADDR:PORT, path /bus; with TLS if there is a certificate",
+        description="serve the page at ADDR:PORT, and WebSocket at its path /bus; with TLS if there is a certificate",
     )
     tokens: tuple[Bearer, ...] = Field(
         default=(), max_length=USERS_LIMIT, description="which user each token is that is shown there"
@@ -130,6 +130,11 @@ class MuxSettings(BaseModel):
     )
     origins: tuple[str, ...] = Field(
         default=(), max_length=64, description="whose pages may come in, such as https://board.example.org"
+    )
+    web_publish: bool = Field(
+        default=False,
+        strict=True,
+        description="whether the page there has a box that publishes; what a token may do is a matter of rights",
     )
     connections: int = _number(1024, 1, 1 << 20, "most connections at a time")
     user_connections: int = _number(256, 1, 1 << 20, "most connections of one user at a time")

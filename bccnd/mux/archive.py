@@ -9,6 +9,7 @@ Rules
 - ``limits.REPLAYS`` and ``USER_REPLAYS`` bound how many there are.
 """
 
+import sys
 import time
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import Counter, OrderedDict, deque
@@ -29,6 +30,9 @@ NONE = b"unavailable this door has no recordings: its setting recorded names no 
 TOO_MANY = b"limit: the door has too many replays"
 TOO_MANY_OF_USER = b"limit: this user has too many replays"
 FAULT = b"unavailable the door cannot read its recordings"
+
+# After how long the thread makes way for the loop, whose turns are shorter than the usual 5 ms.
+SWITCH_SECONDS = 0.0005
 
 
 class Archive:
@@ -89,7 +93,9 @@ class Archive:
                 self._read(loan)
 
     def _read(self, loan: "Loan") -> None:
-        self._thread = self._thread or ThreadPoolExecutor(1, "replay")
+        if self._thread is None:
+            sys.setswitchinterval(SWITCH_SECONDS)
+            self._thread = ThreadPoolExecutor(1, "replay")
         reading = self._thread.submit(loan.read)
         reading.add_done_callback(lambda _: self._report(loan, reading))
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bccnd.mux import limits
-from bccnd.mux.portion import ITEM_BYTES, Portion, recv, unrecorded
+from bccnd.mux.archive import TOO_MANY_OF_USER
+from bccnd.mux.portion import ITEM_BYTES, Portion, recv, time_of, unrecorded
 from bccnd.mux.replay import BARRIER, UNWRITTEN
 from bccnd.mux.span import SECOND_NS, Span
 from bpmux.entities import Channel
@@ -16,6 +17,7 @@ from tests.clients.door import Door
 from tests.daemon_process import DaemonProcess
 from tests.mux.fake_link import FakeLink, Talk, endings, messages
 from tests.mux.mux_client import MuxClient
+from tests.mux.test_record import NOON, record, rows
 from tests.packet_client import PacketClient
 from tests.recorder_process import RecorderProcess
 
@@ -527,3 +529,26 @@ def test_a_real_record_is_replayed_and_the_live_bus_follows(
         publish(1001, 1002)
         read(1002)
         assert seen == list(range(1, 1003))
+
+
+def test_replays_that_nobody_reads_hold_up_nobody(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+    """The whole range, to who gives no credit and to who wants none of it, as often as one user may and once more."""
+    many = [rows(*range(at, at + 5_000)) for at in range(1, 40_000, 5_000)]
+    record(tmp_path / "recorded", (0, 40_000, many), (40_000, 50_000, [])).end()
+    door = Door(tmp_path, shared_daemon.socket, "--recorded", str(tmp_path / "recorded"))
+    with door, MuxClient(door.socket) as greedy, MuxClient(door.socket) as other:
+        unread = [greedy.open("REPLAY 0  >", 0) for _ in range(limits.USER_REPLAYS - 1)]
+        unread.append(greedy.open("REPLAY 0  none"))
+        assert greedy.ending(greedy.open("REPLAY 0  >")) == TOO_MANY_OF_USER
+        bus = other.bus()
+        assert [bus.drain() for _ in range(20)] == [[]] * 20
+        assert greedy.message(unread[-1]).startswith(b"CMSG unrecorded\x000 ")
+        for channel in unread:
+            greedy.endpoint.cancel(channel)
+        greedy.flush()
+        last = NOON + 40_000 - 5
+        since, until = (f"{each // SECOND_NS}.{each % SECOND_NS:09}" for each in (last, last + 3))
+        replay = other.open(f"REPLAY {since} {until} >")
+        packets = [other.message(replay) for _ in range(4)]
+        assert [time_of(packet) - last for packet in packets] == [0, 1, 2, 3]
+        assert other.ending(replay) == b""

@@ -171,6 +171,19 @@ def test_one_carrier_lies_in_another() -> None:
     assert stacked.has_ended
 
 
+def test_a_page_needs_a_right_host_and_no_token() -> None:
+    pages = {"/": ("text/html; charset=utf-8", b"<!doctype html>")}
+    for host, status, body in [("127.0.0.1:5480", b"200 OK", b"<!doctype html>"), ("evil:5480", b"403", b"")]:
+        carrier = WebSocket(TOKENS, pages)
+        with pytest.raises(CarrierError, match="page" if body else "http"):
+            carrier.received(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        said = carrier.outgoing()
+        assert said.startswith(b"HTTP/1.1 " + status)
+        assert said.endswith(body)
+        assert (b"Content-Security-Policy: default-src 'none'" in said) == bool(body)
+        assert not carrier.is_ready
+
+
 def test_a_frame_that_is_not_whole_weighs() -> None:
     carrier, browser = entered()
     browser.protocol.send_binary(bytes(5000))

@@ -213,7 +213,8 @@ def test_a_recording_is_replayed_from_a_real_door(shared_daemon: DaemonProcess, 
         import {{ connect }} from "{FOLDER}/src/node.js";
         const bus = await connect({{ address: process.argv[1], onNotice: ({{ kind }}) => console.log(kind) }});
         const span = {{ from: {NOON}n, to: {NOON + 10}n }};
-        for await (const {{ timeNs, seq, text }} of bus.replay("a/>", span)) console.log(`${{timeNs}} ${{seq}} ${{text}}`);
+        const replayed = bus.replay("a/>", span);
+        for await (const {{ timeNs, seq, text }} of replayed) console.log(`${{timeNs}} ${{seq}} ${{text}}`);
         await bus.replay("a*b", span).next().catch((error) => console.log(error.code));
         await bus.close();
     """

@@ -191,8 +191,8 @@ def test_only_the_daemon_joins_relay_and_net(path: Path) -> None:
 # Modules of other parts that decide and do nothing else.
 ALSO_PURE = {
     "bccnd.backbone.core", "bccnd.backbone.leases", "bccnd.backbone.numbers", "bccnd.uplink.carrier",
-    "bccnd.uplink.core", "bccnd.uplink.exports", "bccnd.uplink.heard", "bccnd.uplink.homes", "bccnd.uplink.inbound",
-    "bccnd.uplink.options", "bccnd.uplink.outbound",
+    "bccnd.uplink.core", "bccnd.uplink.exports", "bccnd.uplink.given", "bccnd.uplink.heard", "bccnd.uplink.homes",
+    "bccnd.uplink.inbound", "bccnd.uplink.options", "bccnd.uplink.outbound",
     "bccnd.uplink.fyrehose", "bccnd.uplink.fyrehose_answers", "bccnd.uplink.fyrehose_missing",
     "bccnd.uplink.fyrehose_window",
 }  # fmt: skip

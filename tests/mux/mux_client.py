@@ -17,12 +17,15 @@ WINDOW = 256 * 1024
 class MuxClient:
     """``events``: what came and nobody has asked for."""
 
-    def __init__(self, path: Path | str, connected: socket.socket | None = None) -> None:
+    def __init__(
+        self, path: Path | str, connected: socket.socket | None = None, seconds: float = PATIENCE
+    ) -> None:
         if connected is None:
             connected = socket.socket(socket.AF_UNIX)
+            connected.settimeout(seconds)
             connected.connect(str(path))
         self.socket = connected
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(seconds)
         self.endpoint = Endpoint(time.monotonic())
         self.events: list[Event] = []
         self.has_ended = False

@@ -8,6 +8,7 @@ Rules
 """
 
 from collections.abc import Callable
+from itertools import islice
 
 from bccnd import __version__
 from bccnd.mux import limits
@@ -183,12 +184,16 @@ class Conversation:
                 self._errand(request, question)
 
     def sent(self) -> None:
-        """Something has gone to the peer: whoever waited for room may have it now."""
-        endpoint = self.endpoint
+        """Something has gone to the peer: of those who waited for room as many go on as it is enough for."""
+        endpoint, crowded = self.endpoint, self._crowded
         is_full = endpoint.queued > limits.QUEUED
-        for speaker in [each for each in self._crowded if not (is_full and endpoint.waiting(each.entity))]:
-            self._crowded.pop(speaker, None)
+        able = (each for each in crowded if not (is_full and endpoint.waiting(each.entity)))
+        going = list(islice(able, max(0, -(-(limits.READY - endpoint.ready) // limits.READ_ON))))
+        for speaker in going:
+            crowded.pop(speaker, None)
             speaker.go_on()
+        if going and crowded:
+            self._wake()  # they may have nothing to say, and then nothing else would bring the next ones here
 
     # --- the end ---
 

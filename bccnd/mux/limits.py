@@ -14,6 +14,12 @@ PACKET_BYTES = 64
 # Packets that a daemon does not take, for one session: its window in packets of ten bytes, and one long one.
 SESSION_WAITING = 512 * 1024
 
+# Bytes in one endpoint that have credit, and wait for the socket. Beyond this nobody on the connection reads the daemon:
+# a thousand sessions that take a packet each in turn would cost more than one that takes a batch.
+READY = 512 * 1024
+# What one of them may add when it reads.
+READ_ON = 16 * 1024
+
 # Bytes that wait in one endpoint for the peer. Beyond this a session reads the daemon one packet at a time, and only
 # if nothing of its own waits: what stands there are then packets for which some credit had come.
 QUEUED = 1024 * 1024

@@ -16,6 +16,7 @@ Rules
 - No socket, no clock: a link calls ``joined``, ``received``, ``takes_more`` and ``ended``; the tests do as well.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -27,6 +28,9 @@ GONE = -1
 # Packets of one read, and bytes of credit for each: nearly all packets are shorter than a datagram.
 BATCH = 64
 CREDIT_A_PACKET = 256
+
+_MESSAGE = re.compile(rb"MSG ")
+_UNDIRECTED = re.compile(rb"MSG (?!!)")
 
 WENT_AWAY = b"unavailable the daemon went away"
 
@@ -155,10 +159,11 @@ class Reader(Speaker):
             return 0
         if self._rest:
             return 0
-        if endpoint.queued > limits.QUEUED:
-            if endpoint.waiting(channel):
-                self._room.wait_for_room(self)
-                return 0
+        is_full = endpoint.queued > limits.QUEUED
+        if endpoint.ready > limits.READY or (is_full and endpoint.waiting(channel)):
+            self._room.wait_for_room(self)
+            return 0
+        if is_full:
             return 1
         return min(BATCH, credit // CREDIT_A_PACKET + 1)
 
@@ -180,11 +185,8 @@ class Reader(Speaker):
         if self._rest:
             self._rest += packets
             return
-        send, channel = self._endpoint.send, self.entity
-        for index, packet in enumerate(packets):
-            if not send(channel, packet):
-                self._rest = packets[index:]
-                break
+        taken = self._endpoint.send_each(self.entity, packets)
+        self._rest = packets[taken:]
         self._room.has_output()
 
 
@@ -290,7 +292,8 @@ class Subscription(Reader):
         self, room: Room, entity: Channel, connect: "Callable[[Speaker], Link]", pattern: bytes
     ) -> None:
         self._pattern = pattern
-        self._wants_directed = pattern.startswith(b"!")
+        # A SUB makes the daemon deliver directed messages, too.
+        self._is_wanted = (_MESSAGE if pattern.startswith(b"!") else _UNDIRECTED).match
         super().__init__(room, entity, connect)
 
     def joined(self) -> None:
@@ -299,13 +302,13 @@ class Subscription(Reader):
         self._link.send((b"SUB " + self._pattern,))
 
     def received(self, packets: list[bytes]) -> None:
-        wanted = [packet for packet in packets if packet.startswith(b"MSG ") and self._wants(packet)]
-        if len(wanted) == len(packets):
+        wanted = self._is_wanted
+        if all(map(wanted, packets)):
             self._forward(packets)
             return
         for packet in packets:
             if packet.startswith(b"MSG "):
-                if self._wants(packet):
+                if wanted(packet):
                     self._forward([packet])
             elif packet.startswith(b"CMSG dropped\0"):
                 self._forward([packet])
@@ -313,10 +316,6 @@ class Subscription(Reader):
                 self._ending = reason
         if self._ending is not None and not self._rest:
             self.end(self._ending)
-
-    def _wants(self, packet: bytes) -> bool:
-        """A SUB makes the daemon deliver directed messages, too."""
-        return not packet.startswith(b"MSG !") or self._wants_directed
 
     def _say(self, reason: bytes) -> None:
         self._endpoint.close(self.entity, reason)

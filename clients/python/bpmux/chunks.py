@@ -48,7 +48,9 @@ PAYLOAD_KINDS = frozenset(range(CANCEL_REQUEST, PING))
 TOP_KINDS = frozenset({CANCEL, CLOSE, MESSAGE, CREDIT, PING, PONG})
 
 _WIDTHS = "BHIQ"
-_LIMITS = (1 << 8, 1 << 16, 1 << 32, 1 << 64)
+# Of a number with so many bits.
+_WIDTH_OF_BITS = bytes([0] * 9 + [1] * 8 + [2] * 16 + [3] * 32)
+_FORMS = [[Struct(f">B{ident}{number}").pack for number in _WIDTHS] for ident in _WIDTHS]
 _HEARTBEATS = (PING, PING_PEER, PONG, PONG_PEER)
 
 # (kind, bytes of the head, how to read id and number, whether a payload follows); None: no chunk begins so.
@@ -101,8 +103,7 @@ def head(kind: int, ident: int, number: int = 0) -> bytes:
     if ident == TOP and kind in TOP_KINDS:
         return _wide(kind << 4 | 3 << 2, number, NUMBER_LIMIT)
     width, end = _width(ident, ID_LIMIT), _width(number, NUMBER_LIMIT)
-    form = f">B{_WIDTHS[width]}{_WIDTHS[end]}"
-    return Struct(form).pack(kind << 4 | width << 2 | end, ident, number)
+    return _FORMS[width][end](kind << 4 | width << 2 | end, ident, number)
 
 
 def _wide(tag: int, number: int, limit: int) -> bytes:
@@ -113,7 +114,7 @@ def _wide(tag: int, number: int, limit: int) -> bytes:
 def _width(number: int, limit: int) -> int:
     if not 0 <= number < limit:
         raise ValueError(f"{number} is not below {limit}")
-    return next(width for width, above in enumerate(_LIMITS) if number < above)
+    return _WIDTH_OF_BITS[number.bit_length()]
 
 
 @dataclass(frozen=True, slots=True)

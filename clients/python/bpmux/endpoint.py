@@ -14,6 +14,8 @@
   causes one more raises ``BpmuxError``.
 """
 
+from collections.abc import Sequence
+
 from bpmux import actions, chunks
 from bpmux.connection import Connection
 from bpmux.entities import Channel, Request
@@ -91,7 +93,11 @@ class Endpoint:
 
     def send(self, channel: Channel, payload: bytes) -> bool:
         """False if it is not taken: the peer takes no more, or the queue is full and ``Writable`` will come."""
-        return actions.send(self._connection, channel, payload)
+        return actions.send(self._connection, channel, (payload,)) == 1
+
+    def send_each(self, channel: Channel, payloads: Sequence[bytes]) -> int:
+        """How many are taken, the first ones. If not all, it is as if ``send`` had not taken the next."""
+        return actions.send(self._connection, channel, payloads)
 
     def room(self, channel: Channel) -> int:
         """How many bytes of messages the peer has credit for now, besides those that are queued."""
@@ -174,6 +180,11 @@ class Endpoint:
     def queued(self) -> int:
         """Bytes of payloads that wait for credit or for the transport."""
         return self._connection.outgoing.waiting
+
+    @property
+    def ready(self) -> int:
+        """Those of them that wait for the transport."""
+        return self._connection.outgoing.waiting - self._connection.outgoing.stalled
 
     @property
     def held(self) -> int:

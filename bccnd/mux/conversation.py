@@ -4,7 +4,8 @@ Rules
 - It decides, and does no I/O: ``connect`` makes links to the daemon, ``wake`` has what there is to send sent.
 - ``handle`` gets what the endpoint reports. What a speaker takes in one turn goes to the daemon in one go.
 - What is not known is refused with an error as its reason. Nothing is refused in silence.
-- ``waiting`` counts what waits for the daemon; the endpoint counts what waits for the peer.
+- ``waiting`` counts what waits for the daemon, and what was read of it and found no room in the endpoint, which
+  counts what waits for the peer.
 """
 
 from collections.abc import Callable
@@ -43,14 +44,14 @@ UNKNOWN = (
 class Conversation:
     """``turned_away``: the reason for which this peer gets nothing; empty for one that is served.
 
-    ``opened``: channels and requests so far. ``is_over``: the peer has left, or does not answer any more.
+    ``is_over``: the peer has left, or does not answer any more.
     """
 
     def __init__(
         self, endpoint: Endpoint, connect: Connect, wake: Callable[[], None], turned_away: bytes = b""
     ) -> None:
         self.endpoint = endpoint
-        self.waiting = self.opened = 0
+        self.waiting = 0
         self.is_over = self.is_silent = False
         self._connect = connect
         self._wake = wake
@@ -109,7 +110,6 @@ class Conversation:
             self.part()
 
     def _opened(self, channel: Channel, payload: bytes) -> None:
-        self.opened += 1
         word, _, rest = payload.partition(b" ")
         if self._turned_away:
             self._refuse(channel, self._turned_away)
@@ -125,7 +125,6 @@ class Conversation:
             self._refuse(channel, UNKNOWN)
 
     def _requested(self, request: Request, payload: bytes) -> None:
-        self.opened += 1
         word, _, rest = payload.partition(b" ")
         if self._turned_away:
             self.endpoint.close(request, self._turned_away)

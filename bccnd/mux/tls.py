@@ -58,7 +58,7 @@ class Tls:
     """The server's side of one connection."""
 
     chatter = frames = 0
-    has_ended = False
+    has_ended = is_behind = False
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self.is_ready = False

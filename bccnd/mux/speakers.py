@@ -62,7 +62,7 @@ class Room(Protocol):
         """``go_on`` is to be called when less waits for the peer."""
 
     def weigh(self, amount: int) -> None:
-        """So many bytes more, or fewer, wait for the daemon."""
+        """So many bytes more, or fewer, wait for the daemon, or were read of it and are not in the endpoint."""
 
     def leave(self, speaker: "Speaker") -> None:
         """It is over."""
@@ -168,8 +168,8 @@ class Reader(Speaker):
         return min(BATCH, credit // CREDIT_A_PACKET + 1)
 
     def go_on(self) -> None:
-        rest, self._rest = self._rest, []
-        if rest:
+        if rest := self._rest:
+            self._keep([])
             self._forward(rest)
         if self._ending is not None and not self._rest:
             self.end(self._ending)
@@ -183,11 +183,21 @@ class Reader(Speaker):
 
     def _forward(self, packets: list[bytes]) -> None:
         if self._rest:
-            self._rest += packets
+            self._keep(self._rest + packets)
             return
         taken = self._endpoint.send_each(self.entity, packets)
-        self._rest = packets[taken:]
+        self._keep(packets[taken:])
         self._room.has_output()
+
+    def _keep(self, packets: list[bytes]) -> None:
+        """Instead of what was kept before."""
+        if packets or self._rest:
+            self._room.weigh(_weight(packets) - _weight(self._rest))
+            self._rest = packets
+
+    def _drop(self) -> None:
+        self._keep([])
+        super()._drop()
 
 
 class Session(Reader):
@@ -235,7 +245,7 @@ class Session(Reader):
 
     def cancelled(self) -> None:
         self._is_closed = self._is_deaf = True
-        self._rest.clear()
+        self._keep([])
         if not self._waiting:
             self.end()  # one that has not joined yet, too: there is nothing to say to the daemon
         elif not self._is_over:
@@ -347,6 +357,10 @@ class Errand(Speaker):
 
     def _say(self, reason: bytes) -> None:
         self._endpoint.close(self.entity, reason)
+
+
+def _weight(packets: list[bytes]) -> int:
+    return sum(map(len, packets)) + limits.PACKET_BYTES * len(packets)
 
 
 def _refusal(packet: bytes) -> bytes:

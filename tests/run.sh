@@ -36,7 +36,7 @@ have() {
 tools='socat:socat tcpdump:tcpdump ip:iproute2 nft:nftables gcc:gcc g++:g++ make:make perl:perl
        systemctl:systemd tshark:tshark man:man-db go:golang-go gofmt:golang-go
        cargo:cargo rustfmt:rustfmt clippy-driver:rust-clippy java:openjdk-17-jre-headless
-       javac:openjdk-17-jdk-headless node:nodejs npm:npm
+       javac:openjdk-17-jdk-headless node:nodejs npm:npm chromium:chromium chromedriver:chromium-driver
        rsync:rsync setpriv:util-linux nats-server:nats-server openssl:openssl AnyEvent.pm:libanyevent-perl IO/Async.pm:libio-async-perl'
 
 # What of $tools is not there, with "field 1", or their packages, with "field 2".

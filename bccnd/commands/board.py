@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from bccnd.commands.columns import TABLES, amount, fit, rate
 from bccnd.commands.rates import Figures, Row, rejected
-from bccnd.commands.terminal import counted, duration
+from bccnd.commands.terminal import duration
 from bccnd.commands.view import View
-from bccnd.process.standard_streams import printable
+from bccnd.process.standard_streams import counted, printable
 
 TITLE, ALERT, PLAIN = "title", "alert", "plain"
 

@@ -7,14 +7,13 @@ import shutil
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from bccnd.commands.arguments import name
 from bccnd.commands.facts import gather
-from bccnd.commands.findings import Finding, Level, examine
 from bccnd.commands.outcome import DONE
-from bccnd.commands.terminal import counted
-from bccnd.process.standard_streams import printable, say
+from bccnd.doctor.finding import Finding, Level, as_json
+from bccnd.doctor.findings import examine
+from bccnd.process.standard_streams import counted, printable, say
 
 # What it looks at is on this host.
 TAKES_DOOR = False
@@ -52,8 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     findings = examine(gather(arguments.socket, arguments.config, os.environ))
     counts = Counter(finding.level for finding in findings)
     if arguments.json:
-        totals = {"problems": counts[Level.PROBLEM], "warnings": counts[Level.WARNING]}
-        text = json.dumps(totals | {"findings": [asdict(finding) for finding in findings]}, indent=2)
+        text = json.dumps(as_json(findings), indent=2)
     else:
         width = min(shutil.get_terminal_size((WIDTH_LIMIT, 0)).columns, WIDTH_LIMIT)
         text = "\n".join([*lines(findings, width), "", _sum(counts)])

@@ -23,8 +23,8 @@ import bccn
 from bccn.transport import socket_address
 from bccnd import __version__
 from bccnd.commands import namespaces
-from bccnd.commands.findings import Facts, KeyFile
 from bccnd.commands.outcome import remedy, silent
+from bccnd.doctor.findings import Facts, KeyFile
 from bccnd.errors import BccndError, RefusedError
 from bccnd.process.configuration import DEFAULT_FILE, load
 from bccnd.process.keys import CREDENTIAL, read_keys

@@ -7,8 +7,8 @@ from typing import Any
 import bccn
 from bccnd.commands.arguments import count, seconds
 from bccnd.commands.outcome import DONE, NOBODY_LISTENS, TIMED_OUT, Reporter, complain
-from bccnd.commands.terminal import counted, duration, table
-from bccnd.process.standard_streams import printable, say
+from bccnd.commands.terminal import duration, table
+from bccnd.process.standard_streams import counted, printable, say
 from bccnd.uplink.account import LOSSES
 
 # Uplinks answer here (bccnd/uplink/service.py).

@@ -9,20 +9,14 @@ Rules
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
+from bccnd.doctor.loss import loss_of
 from bccnd.wire.verdict import HARMLESS
 
 Row = dict[str, Any]
 
 _STATUS_RATES = ("published", "received", "accepted", "sent", "unsent", "delivered", "dropped")
-
-
-class Loss(NamedTuple):
-    """Percent of what a source sent: what was lost ``before`` repair, and what stayed lost ``after`` it."""
-
-    before: float
-    after: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +79,6 @@ def compare(before: Sample | None, now: Sample) -> Figures:
         rate = _rate(old, row, "received", seconds)
         sources.append(row | {"rate": rate, "missed": loss.before, "loss": loss.after})
     return Figures(seconds, now.status, _totals(before, now, seconds), clients, sources, now.cut)
-
-
-def loss_of(source: Mapping[str, Any]) -> Loss:
-    """Of the row of a source; an older daemon does not repair."""
-    lost, sent = source["lost"], source["received"] + source["lost"]
-    if not sent:
-        return Loss(0.0, 0.0)
-    return Loss(100 * (lost + source.get("repaired", 0)) / sent, 100 * lost / sent)
 
 
 def _totals(before: Sample | None, now: Sample, seconds: float) -> dict[str, float | None]:

@@ -22,8 +22,7 @@ from contextlib import suppress
 import bccn
 from bccnd.commands.arguments import count, seconds
 from bccnd.commands.outcome import DONE, Reporter, complain
-from bccnd.commands.terminal import counted
-from bccnd.process.standard_streams import printable
+from bccnd.process.standard_streams import counted, printable
 
 JOBS = 8
 

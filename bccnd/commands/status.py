@@ -8,8 +8,8 @@ from typing import Any
 import bccn
 from bccnd.commands.arguments import count
 from bccnd.commands.outcome import Reporter
-from bccnd.commands.terminal import counted, duration, table
-from bccnd.process.standard_streams import printable, say
+from bccnd.commands.terminal import duration, table
+from bccnd.process.standard_streams import counted, printable, say
 
 EPILOG = """\
 examples:

@@ -33,11 +33,6 @@ def duration(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
-def counted(count: int, noun: str) -> str:
-    """``1 client``, ``2 clients``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     """Lines of aligned columns, numbers to the right, text to the left."""
     cells = [[printable(str(cell)) for cell in row] for row in rows]

@@ -8,8 +8,8 @@ import bccn
 from bccn import matches
 from bccnd.commands.arguments import pattern
 from bccnd.commands.outcome import Reporter
-from bccnd.commands.rates import loss_of
 from bccnd.commands.terminal import duration, table
+from bccnd.doctor.loss import loss_of
 from bccnd.process.standard_streams import printable, say
 
 DESCRIPTION = """\

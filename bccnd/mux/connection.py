@@ -16,11 +16,13 @@ from asyncio import AbstractEventLoop, Handle, TimerHandle
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
 from bccnd.mux import limits
 from bccnd.mux.accounts import Accounts
+from bccnd.mux.archive import Archive
 from bccnd.mux.carrier import Carrier, CarrierError, foreign_line, is_foreign
 from bccnd.mux.conversation import Conversation
 from bccnd.mux.daemon import Daemon
@@ -35,12 +37,18 @@ log = structlog.get_logger()
 
 
 class House:
-    """What all connections share. ``counts``: what happened, by name; ``dropped``: connections, by reason."""
+    """What all connections share.
 
-    def __init__(self, loop: AbstractEventLoop, daemon: Daemon, accounts: Accounts) -> None:
+    ``archive``: what is recorded here; ``counts``: what happened, by name; ``dropped``: connections, by reason.
+    """
+
+    def __init__(
+        self, loop: AbstractEventLoop, daemon: Daemon, accounts: Accounts, archive: Archive | None = None
+    ) -> None:
         self.loop = loop
         self.daemon = daemon
         self.accounts = accounts
+        self.archive = archive or Archive(loop, None)
         self.connections: set[Connection] = set()
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
@@ -72,7 +80,9 @@ class Connection:
         self._is_broken = False  # the peer takes nothing more
         self._turn: Handle | None = None  # to judge more of what has come
         self._endpoint = endpoint = Endpoint(self._loop.time(), limits.ENDPOINT)
-        self._conversation = Conversation(endpoint, house.daemon.connector(peer), self._wake, turned_away)
+        lend = partial(house.archive.lend, peer.uid)
+        connect = house.daemon.connector(peer)
+        self._conversation = Conversation(endpoint, connect, self._wake, turned_away, lend)
         self._unsent = b""
         self._chatter_limit, self._chatter_seen, self._chatter_since = chatter, 0, self._loop.time()
         seconds = limits.REFUSAL_SECONDS if turned_away else limits.GREETING_SECONDS

@@ -13,7 +13,11 @@ from itertools import islice
 
 from bccnd import __version__
 from bccnd.mux import limits
-from bccnd.mux.speakers import Errand, Link, Reader, Session, Speaker, Subscription
+from bccnd.mux.archive import NONE
+from bccnd.mux.examination import DOCTOR, Examination
+from bccnd.mux.replay import Replay, Tape
+from bccnd.mux.span import parse
+from bccnd.mux.speakers import Connect, Errand, Reader, Session, Speaker, Subscription
 from bpmux import chunks
 from bpmux.endpoint import Endpoint
 from bpmux.entities import Channel, Request
@@ -30,35 +34,51 @@ from bpmux.events import (
     Writable,
 )
 
-Connect = Callable[[Speaker], Link]
+Lend = Callable[[], Tape | bytes]
 
 VERSION = f"bccnd-mux {__version__}".encode()
-# Of a pattern, and of where a page of sources begins.
+# Of a pattern, with the times of a replay, and of where a page of sources begins.
 ARGUMENT_LIMIT = 1024
 
 UNKNOWN = (
-    b"unknown-key the door knows: a duplex bus, a stream SUB <pattern>, requests status, who and version"
+    b"unknown-key the door knows: a duplex bus, streams SUB <pattern> and REPLAY <from> <to> <pattern>, "
+    b"requests status, who, doctor and version"
 )
+
+BAD_ARGUMENT = b"bad-pattern it is 1 to 1024 printable characters"
+
+
+def _is_argument(text: bytes) -> bool:
+    """A newline would have the daemon answer as to a person at a terminal."""
+    return 0 < len(text) <= ARGUMENT_LIMIT and text.isascii() and text.decode().isprintable()
 
 
 class Conversation:
     """``turned_away``: the reason for which this peer gets nothing; empty for one that is served.
 
-    ``is_over``: the peer has left, or does not answer any more.
+    ``is_over``: the peer has left, or does not answer any more. ``lend`` gives a replay what it reads with, or says
+    why not.
     """
 
     def __init__(
-        self, endpoint: Endpoint, connect: Connect, wake: Callable[[], None], turned_away: bytes = b""
+        self,
+        endpoint: Endpoint,
+        connect: Connect,
+        wake: Callable[[], None],
+        turned_away: bytes = b"",
+        lend: Lend = lambda: NONE,
     ) -> None:
         self.endpoint = endpoint
         self.waiting = 0
         self.is_over = self.is_silent = False
         self._connect = connect
         self._wake = wake
+        self._lend = lend
         self._turned_away = turned_away
         self._speakers: dict[Channel | Request, Speaker] = {}
+        self._sessions: dict[Channel, Session] = {}  # those of them that take messages
         self._leaving: set[Speaker] = set()  # their peer is gone, and not all that it sent is taken
-        self._dirty: dict[Speaker, None] = {}
+        self._dirty: dict[Session, None] = {}
         self._crowded: dict[Reader, None] = {}
         self._errands: dict[Request, bytes] = {}  # those that wait for their turn
         self._errands_out = 0
@@ -72,19 +92,19 @@ class Conversation:
     # --- what comes ---
 
     def handle(self, events: list[Event]) -> None:
-        speakers, dirty = self._speakers, self._dirty
+        sessions, dirty = self._sessions, self._dirty
         for event in events:
             if type(event) is Message:
-                speaker = speakers.get(event.channel)
-                if speaker is not None:
-                    speaker.take(event.payload)
-                    dirty[speaker] = None
+                session = sessions.get(event.channel)
+                if session is not None:
+                    session.take(event.payload)
+                    dirty[session] = None
             else:
                 self._other(event)
         if dirty:
             self._dirty = {}
-            for speaker in dirty:
-                speaker.push()
+            for session in dirty:
+                session.push()
 
     def _other(self, event: Event) -> None:
         match event:
@@ -96,7 +116,6 @@ class Conversation:
                 if speaker := self._speakers.get(channel):
                     speaker.go_on()
             case Closed(entity) if speaker := self._speakers.get(entity):
-                speaker.push()
                 speaker.closed()
             case Cancelled(entity):
                 self._cancelled(entity)
@@ -114,15 +133,32 @@ class Conversation:
         if self._turned_away:
             self._refuse(channel, self._turned_away)
         elif payload == b"bus" and channel.kind == chunks.DUPLEX:
-            self._speakers[channel] = Session(self, channel, self._connect)
+            self._speakers[channel] = self._sessions[channel] = Session(self, channel, self._connect)
         elif word == b"SUB" and channel.kind == chunks.STREAM:
-            # A newline would have the daemon answer as to a person at a terminal.
-            if rest and len(rest) <= ARGUMENT_LIMIT and rest.isascii() and rest.decode().isprintable():
+            if _is_argument(rest):
                 self._speakers[channel] = Subscription(self, channel, self._connect, rest)
             else:
-                self._refuse(channel, b"bad-pattern it is 1 to 1024 printable characters")
+                self._refuse(channel, BAD_ARGUMENT)
+        elif word == b"REPLAY" and channel.kind == chunks.STREAM:
+            self._replay(channel, rest)
         else:
             self._refuse(channel, UNKNOWN)
+
+    def _replay(self, channel: Channel, asked: bytes) -> None:
+        if not _is_argument(asked):
+            self._refuse(channel, BAD_ARGUMENT)
+            return
+        tape = self._lend()
+        if isinstance(tape, bytes):
+            self._refuse(channel, tape)
+            return
+        try:
+            span = parse(asked.decode(), tape.now())
+        except ValueError as error:
+            tape.close()
+            self._refuse(channel, str(error).encode())
+            return
+        self._speakers[channel] = Replay(self, channel, self._connect, span, tape)
 
     def _requested(self, request: Request, payload: bytes) -> None:
         word, _, rest = payload.partition(b" ")
@@ -132,6 +168,8 @@ class Conversation:
             self.endpoint.respond(request, VERSION)
         elif payload == b"status":
             self._errand(request, b"CMSG status")
+        elif payload == DOCTOR:
+            self._errand(request, DOCTOR)
         elif word == b"who" and len(rest) <= ARGUMENT_LIMIT:
             self._errand(request, b"CMSG sources\0" + rest if rest else b"CMSG sources")
         else:
@@ -140,14 +178,17 @@ class Conversation:
     def _errand(self, request: Request, question: bytes) -> None:
         if self._errands_out < limits.ERRANDS:
             self._errands_out += 1
-            self._speakers[request] = Errand(self, request, self._connect, question)
+            self._speakers[request] = (
+                Examination(self, request, self._connect)
+                if question == DOCTOR
+                else Errand(self, request, self._connect, question)
+            )
         else:
             self._errands[request] = question
             self.waiting += len(question)
 
     def _cancelled(self, entity: Channel | Request) -> None:
         if speaker := self._speakers.get(entity):
-            speaker.push()
             speaker.cancelled()
         elif isinstance(entity, Request):
             self.waiting -= len(self._errands.pop(entity, b""))
@@ -173,6 +214,7 @@ class Conversation:
         self._speakers.pop(speaker.entity, None)
         self._leaving.discard(speaker)
         if isinstance(speaker, Reader):
+            self._sessions.pop(speaker.entity, None)
             self._crowded.pop(speaker, None)
         if isinstance(speaker, Errand):
             self._errands_out -= 1
@@ -212,8 +254,8 @@ class Conversation:
         self._errands.clear()
         self._leaving = set(self._speakers.values())
         self._speakers.clear()
+        self._sessions.clear()
         for speaker in list(self._leaving):
-            speaker.push()
             speaker.lost()
 
     def abandon(self) -> None:

@@ -20,29 +20,34 @@ from bccnd.mux.tls import Tls, certified, context_of, make_context
 from bccnd.process.keys import read_keys
 
 if TYPE_CHECKING:
+    from bccnd.mux.pages import Pages
     from bccnd.mux.websocket import Tokens
 
 
 @dataclass(frozen=True)
 class Guests:
-    """``context``: for ``tls://``; ``web_context``: for WebSocket, None without TLS; ``tokens``: None without it."""
+    """``context``: for ``tls://``; ``web_context``: for WebSocket, None without TLS; ``tokens`` and
+    ``pages``: None without it.
+    """
 
     settings: MuxSettings
     context: ssl.SSLContext | None
     web_context: ssl.SSLContext | None
     tokens: "Tokens | None"
+    pages: "Pages | None"
 
     @classmethod
     def of(cls, settings: MuxSettings) -> "Guests":
         """Raises ``BccndError``."""
-        web_context, tokens = None, None
+        web_context, tokens, pages = None, None, None
         if settings.web:
             if settings.certificate and settings.key:
                 web_context = make_context(settings.certificate, settings.key, None)
             elif not _is_loopback(settings.web):
                 raise ConfigError("web: needs certificate and key where others than this host reach it")
             tokens = _tokens(settings)
-        return cls(settings, context_of(settings), web_context, tokens)
+            pages = _pages(settings)
+        return cls(settings, context_of(settings), web_context, tokens, pages)
 
     def by_tls(self) -> Far:
         assert self.context is not None  # noqa: S101 - the settings have tls://
@@ -53,7 +58,8 @@ class Guests:
         from bccnd.mux.websocket import Stacked, WebSocket  # loaded only where it is used
 
         assert self.tokens is not None  # noqa: S101 - the settings have web
-        web = WebSocket(self.tokens)
+        assert self.pages is not None  # noqa: S101 - likewise
+        web = WebSocket(self.tokens, self.pages)
         carrier: Carrier = Stacked(Tls(self.web_context), web) if self.web_context else web
         return Far(carrier, lambda: web.peer or b"refused that token is nobody's")
 
@@ -74,6 +80,12 @@ def _tokens(settings: MuxSettings) -> "Tokens":
     if _is_loopback(settings.web):
         hosts.add("localhost:" + settings.web.rpartition(":")[2])
     return Tokens(users, hosts, settings.origins)
+
+
+def _pages(settings: MuxSettings) -> "Pages":
+    from bccnd.mux.pages import read_pages  # loaded only where it is used
+
+    return read_pages({"publish": settings.web_publish})
 
 
 def _is_loopback(address: str) -> bool:

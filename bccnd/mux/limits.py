@@ -36,8 +36,9 @@ READ = 64 * 1024
 # Work of one turn, in chunks, as ``Endpoint.work`` counts it: some milliseconds. What has come besides waits for the
 # next turn, and the others have theirs between.
 CHUNKS = 1024
-# Chunks that have the work of one frame of WebSocket.
+# Chunks that have the work of one frame of WebSocket, or record of TLS; and how many of these there are in a turn.
 FRAME = 4
+FRAMES = CHUNKS // FRAME
 
 # What is written to a peer in one turn: then the others have theirs.
 WRITTEN = 512 * 1024
@@ -50,6 +51,9 @@ GREETING_SECONDS = 10.0
 
 # Connections at a time of which nobody knows yet who they are: a handshake of TLS costs a millisecond and 100 KB.
 THRESHOLDS = 128
+
+# Records of TLS that carry nothing, of each of those: a handshake has some ten.
+HANDSHAKE = 100
 
 # Chunks a second that carry nothing, of a peer elsewhere: a client grants credit in portions of half a window.
 CHATTER = 1000
@@ -79,3 +83,28 @@ ACCEPTS = 16
 
 # Seconds for all to hear that the door stops.
 FAREWELL_SECONDS = 2.0
+
+# Replays at a time, of all and of one user. One thread reads for all of them, and users take turns at it.
+REPLAYS = 32
+USER_REPLAYS = 4
+
+# What a replay takes to read a file, about: pages of some columns, and the footer.
+REPLAY_BYTES = 2 * 1024 * 1024
+
+# Rows that are read at a time, at most, and bytes of them, about: some milliseconds of work.
+PORTION_ROWS = 1024
+PORTION_BYTES = 256 * 1024
+# Portions without a row that is wanted, until others have their turn.
+EMPTY_PORTIONS = 16
+
+# Bytes of live messages that a replay holds until its record has reached them. What is older goes for it, and the
+# record then has to reach further.
+SEAM_BYTES = 4 * 1024 * 1024
+
+# Seconds between two looks for a new file, and those after which the recorder is taken for dead: it ends a file
+# every 30 seconds unless it is told otherwise.
+LOOK_SECONDS = 0.5
+SEAM_SECONDS = 120.0
+
+# Seconds after which a replay asks the daemon again whether its user may have this.
+RIGHTS_SECONDS = 10.0

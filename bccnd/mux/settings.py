@@ -120,7 +120,7 @@ class MuxSettings(BaseModel):
     )
     web: Annotated[str, AfterValidator(_web)] = Field(
         default="",
-        description="serve WebSocket at ADDR:PORT, path /bus; with TLS if there is a certificate",
+        description="serve the page at ADDR:PORT, and WebSocket at its path /bus; with TLS if there is a certificate",
     )
     tokens: tuple[Bearer, ...] = Field(
         default=(), max_length=USERS_LIMIT, description="which user each token is that is shown there"
@@ -131,10 +131,18 @@ class MuxSettings(BaseModel):
     origins: tuple[str, ...] = Field(
         default=(), max_length=64, description="whose pages may come in, such as https://board.example.org"
     )
+    web_publish: bool = Field(
+        default=False,
+        strict=True,
+        description="whether the page there has a box that publishes; what a token may do is a matter of rights",
+    )
     connections: int = _number(1024, 1, 1 << 20, "most connections at a time")
     user_connections: int = _number(256, 1, 1 << 20, "most connections of one user at a time")
     sessions: int = _number(
         4096, 1, 1 << 20, "most sessions, streams and requests at a time; each is a client of the daemon"
+    )
+    recorded: Path | None = Field(
+        default=None, description="folder of the recorder of this host: what REPLAY reads"
     )
     metrics: MetricsAddress = ""
     log_level: LogLevel = "info"
@@ -147,7 +155,7 @@ class MuxSettings(BaseModel):
 
 _METAVARS = {
     "socket": "PATH", "listen": "ADDRESS", "socket_mode": "MODE", "metrics": "ADDRESS", "log_level": "LEVEL",
-    "log_format": "FORMAT", "certificate": "FILE", "key": "FILE", "authorities": "FILE",
+    "log_format": "FORMAT", "certificate": "FILE", "key": "FILE", "authorities": "FILE", "recorded": "FOLDER",
     "web": "ADDR:PORT", "hosts": "NAMES", "origins": "URLS",
 }  # fmt: skip
 

@@ -50,6 +50,27 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
+class Owner(Protocol):
+    """Whom a link is for, as the link sees it."""
+
+    def joined(self) -> None:
+        """The daemon knows whom the link is for."""
+
+    def appetite(self) -> int:
+        """How many packets may be read now."""
+
+    def received(self, packets: list[bytes]) -> None: ...
+
+    def takes_more(self) -> None:
+        """The daemon may take packets again."""
+
+    def ended(self, reason: bytes) -> None:
+        """The link has ended, or could not be made."""
+
+
+Connect = Callable[[Owner], Link]
+
+
 class Room(Protocol):
     """What a speaker needs of the connection that it is on."""
 
@@ -69,42 +90,28 @@ class Room(Protocol):
 
 
 class Speaker:
-    """``connect(owner)`` makes the link."""
+    """What all of them share. Each kind makes its link itself, when it is ready for it."""
 
-    def __init__(self, room: Room, entity: Channel | Request, connect: "Callable[[Speaker], Link]") -> None:
+    _link: Link
+
+    def __init__(self, room: Room, entity: Channel | Request) -> None:
         self.entity = entity
         self._room = room
         self._endpoint = room.endpoint
-        self._is_joined = self._is_over = False
-        self._link = connect(self)
+        self._is_over = False
 
     # --- from the link ---
 
-    def joined(self) -> None:
-        """The daemon knows whom the link is for."""
-        self._is_joined = True
-
     def appetite(self) -> int:
-        """How many packets may be read now."""
         return BATCH
 
-    def received(self, packets: list[bytes]) -> None:
-        raise NotImplementedError
-
     def takes_more(self) -> None:
-        """The daemon may take packets again."""
+        """Only a session has packets that wait."""
 
     def ended(self, reason: bytes = WENT_AWAY) -> None:
-        """The link has ended, or could not be made."""
         self.end(reason)
 
     # --- from the peer ---
-
-    def take(self, packet: bytes) -> None:
-        raise NotImplementedError
-
-    def push(self) -> None:
-        """Pass on what was taken."""
 
     def go_on(self) -> None:
         """There is credit again, or room."""
@@ -132,7 +139,7 @@ class Speaker:
             self._room.has_output()
 
     def _say(self, reason: bytes) -> None:
-        raise NotImplementedError
+        self._endpoint.close(self.entity, reason)
 
     def _drop(self) -> None:
         if not self._is_over:
@@ -146,10 +153,10 @@ class Reader(Speaker):
 
     entity: Channel
 
-    def __init__(self, room: Room, entity: Channel, connect: "Callable[[Speaker], Link]") -> None:
+    def __init__(self, room: Room, entity: Channel) -> None:
+        super().__init__(room, entity)
         self._rest: list[bytes] = []  # was read, and found no room: at most what a socket holds
         self._ending: bytes | None = None  # the link has ended, and something of it is not passed on
-        super().__init__(room, entity, connect)
 
     def appetite(self) -> int:
         endpoint, channel = self._endpoint, self.entity
@@ -168,9 +175,7 @@ class Reader(Speaker):
         return min(BATCH, credit // CREDIT_A_PACKET + 1)
 
     def go_on(self) -> None:
-        if rest := self._rest:
-            self._keep([])
-            self._forward(rest)
+        self._forward_rest()
         if self._ending is not None and not self._rest:
             self.end(self._ending)
         super().go_on()
@@ -189,6 +194,11 @@ class Reader(Speaker):
         self._keep(packets[taken:])
         self._room.has_output()
 
+    def _forward_rest(self) -> None:
+        if rest := self._rest:
+            self._keep([])
+            self._forward(rest)
+
     def _keep(self, packets: list[bytes]) -> None:
         """Instead of what was kept before."""
         if packets or self._rest:
@@ -203,11 +213,12 @@ class Reader(Speaker):
 class Session(Reader):
     """A duplex ``bus``: one client of the daemon."""
 
-    def __init__(self, room: Room, entity: Channel, connect: "Callable[[Speaker], Link]") -> None:
+    def __init__(self, room: Room, entity: Channel, connect: Connect) -> None:
+        super().__init__(room, entity)
         self._waiting: list[bytes] = []  # what the daemon has not taken
         self._weight = 0
-        self._is_blocked = self._is_closed = self._is_deaf = False
-        super().__init__(room, entity, connect)
+        self._is_joined = self._is_blocked = self._is_closed = self._is_deaf = False
+        self._link = connect(self)
         self._endpoint.set_window(entity, limits.WINDOW)
 
     # --- from the peer ---
@@ -222,6 +233,7 @@ class Session(Reader):
             self.end(b"limit: too many packets wait for the daemon")
 
     def push(self) -> None:
+        """Pass on what was taken."""
         waiting = self._waiting
         if not self._is_joined or self._is_blocked or self._is_over:
             return
@@ -244,6 +256,7 @@ class Session(Reader):
         self.push()
 
     def cancelled(self) -> None:
+        self.push()
         self._is_closed = self._is_deaf = True
         self._keep([])
         if not self._waiting:
@@ -264,7 +277,7 @@ class Session(Reader):
     # --- from the daemon ---
 
     def joined(self) -> None:
-        super().joined()
+        self._is_joined = True
         self.push()
 
     def takes_more(self) -> None:
@@ -282,7 +295,7 @@ class Session(Reader):
         super().ended(b"" if self._is_closed else reason)
 
     def _say(self, reason: bytes) -> None:
-        self._endpoint.close(self.entity, reason)
+        super()._say(reason)
         self._endpoint.cancel(self.entity, reason)
 
     def _drop(self) -> None:
@@ -298,16 +311,14 @@ class Session(Reader):
 class Subscription(Reader):
     """A stream ``SUB <pattern>``: a client with one subscription. It gets MSG, and the notice ``dropped``."""
 
-    def __init__(
-        self, room: Room, entity: Channel, connect: "Callable[[Speaker], Link]", pattern: bytes
-    ) -> None:
+    def __init__(self, room: Room, entity: Channel, connect: Connect, pattern: bytes) -> None:
+        super().__init__(room, entity)
         self._pattern = pattern
         # A SUB makes the daemon deliver directed messages, too.
         self._is_wanted = (_MESSAGE if pattern.startswith(b"!") else _UNDIRECTED).match
-        super().__init__(room, entity, connect)
+        self._link = connect(self)
 
     def joined(self) -> None:
-        super().joined()
         # Both fit a socket that nothing was sent to.
         self._link.send((b"SUB " + self._pattern,))
 
@@ -322,13 +333,10 @@ class Subscription(Reader):
                     self._forward([packet])
             elif packet.startswith(b"CMSG dropped\0"):
                 self._forward([packet])
-            elif reason := _refusal(packet):
+            elif reason := refusal(packet):
                 self._ending = reason
         if self._ending is not None and not self._rest:
             self.end(self._ending)
-
-    def _say(self, reason: bytes) -> None:
-        self._endpoint.close(self.entity, reason)
 
 
 class Errand(Speaker):
@@ -336,34 +344,35 @@ class Errand(Speaker):
 
     entity: Request
 
-    def __init__(
-        self, room: Room, entity: Request, connect: "Callable[[Speaker], Link]", question: bytes
-    ) -> None:
+    def __init__(self, room: Room, entity: Request, connect: Connect, question: bytes) -> None:
+        super().__init__(room, entity)
         self._question = question
-        super().__init__(room, entity, connect)
+        self._link = connect(self)
 
     def joined(self) -> None:
-        super().joined()
         self._link.send((self._question,))
 
     def received(self, packets: list[bytes]) -> None:
         head, _, answer = packets[0].partition(b"\0")
-        if self._question.partition(b"\0")[0] == head:
-            self._endpoint.respond(self.entity, answer)
-            self._drop()
-            self._room.has_output()
+        if self._answers(head):
+            self._answer(answer)
         else:
-            self.end(_refusal(packets[0]) or WENT_AWAY)
+            self.end(refusal(packets[0]) or WENT_AWAY)
 
-    def _say(self, reason: bytes) -> None:
-        self._endpoint.close(self.entity, reason)
+    def _answers(self, head: bytes) -> bool:
+        return self._question.partition(b"\0")[0] == head
+
+    def _answer(self, answer: bytes) -> None:
+        self._endpoint.respond(self.entity, answer)
+        self._drop()
+        self._room.has_output()
 
 
 def _weight(packets: list[bytes]) -> int:
     return sum(map(len, packets)) + limits.PACKET_BYTES * len(packets)
 
 
-def _refusal(packet: bytes) -> bytes:
+def refusal(packet: bytes) -> bytes:
     """The reason of a packet that refuses or ends something; empty for any other."""
     head, _, text = packet.partition(b"\0")
     if head == b"CMSG error":

@@ -3,8 +3,9 @@
 Rules
 - Each has GREETING_SECONDS, and there are THRESHOLDS of them at a time. For one more the oldest of the address
   that has most is closed: nobody keeps others out who has one address.
-- Nothing but the carrier reads what comes; it keeps no more than a handshake has.
+- Nothing but the carrier reads what comes; it keeps no more than a handshake has, and works for no more.
 - Who is through is handed on with its carrier, which may hold some bytes already.
+- Who is not, and is told something, such as a page, has what is left of its time to read that.
 """
 
 import socket
@@ -64,15 +65,16 @@ class Threshold:
         if not data or self._read > READ_IN_ALL:
             self.drop("left")
             return
-        why = ""
         try:
             early = self._carrier.received(data)
         except CarrierError as error:
-            why = str(error)
+            self._house.loop.remove_reader(self._socket)
+            self._part(self._carrier.outgoing(), str(error))
+            return
         if not self._say(self._carrier.outgoing()):
-            why = "left"
-        if why:
-            self.drop(why)
+            self.drop("left")
+        elif self._carrier.chatter > limits.HANDSHAKE:
+            self.drop("protocol-limit")
         elif self._carrier.is_ready:
             self._leave()
             self._welcome(self._socket, early)
@@ -83,10 +85,24 @@ class Threshold:
             return not data or self._socket.send(data) == len(data)
         return False
 
+    def _part(self, rest: bytes, why: str) -> None:
+        """Send the rest, as it finds room, and then drop it."""
+        try:
+            rest = rest[self._socket.send(rest) :] if rest else rest
+        except BlockingIOError:
+            pass
+        except OSError:
+            rest = b""
+        if rest:
+            self._house.loop.add_writer(self._socket, self._part, rest, why)
+        else:
+            self.drop(why)
+
     def _leave(self) -> None:
         self._end.cancel()
         self._others.pop(self, None)
         self._house.loop.remove_reader(self._socket)
+        self._house.loop.remove_writer(self._socket)
 
     def drop(self, why: str) -> None:
         self._house.dropped[why] += 1

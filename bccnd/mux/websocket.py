@@ -5,23 +5,27 @@ Rules
   header of its own, and a token in the address would be logged. It is answered with ``bpmux``.
 - A token alone is no proof for what a browser sends: Host must be a name of the door, or a page could reach it under
   a name of its own; Origin, where there is one, must be in the settings or the same as Host.
+- Any other path is one of the page (``pages.py``), which says nothing of the bus and so needs no token.
 - The bytes are those of binary frames. Where one ends and the next begins means nothing.
-- The library takes apart all that it is given at once. So it is given a PORTION, until that has made FRAMES.
+- The library takes apart all that it is given at once. So it is given a PORTION, until these have had FRAMES.
 """
 
 import hmac
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from email.utils import formatdate
+from http import HTTPStatus
 
 from websockets.datastructures import Headers
 from websockets.frames import Frame, Opcode
-from websockets.http11 import Request
+from websockets.http11 import Request, Response
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from bccnd.mux import limits
 from bccnd.mux.carrier import Carrier, CarrierError
+from bccnd.mux.pages import HEADERS, NONE, Pages
 from bccnd.mux.peer import Peer
 
 PATH = "/bus"
@@ -31,9 +35,8 @@ TOKEN = "token."  # noqa: S105 - how one is announced
 TOKENS_LIMIT = 8
 # Of a frame. Ours have 64 KiB.
 FRAME_LIMIT = 256 * 1024
-# Bytes: a portion is two milliseconds of work at most. And frames of one call.
+# Bytes that the library is given at a time: two milliseconds of work, if all its frames are short.
 PORTION = 2048
-FRAMES = limits.CHUNKS // limits.FRAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,8 @@ class Tokens:
 class WebSocket:
     """The server's side of one connection. ``peer``: who has shown a token, once it ``is_ready``."""
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: Tokens, pages: Pages = NONE) -> None:
+        self._pages = pages
         self.peer: Peer | None = None
         self.chatter = self.frames = self.replies = 0
         self._begun = 0  # bytes of a frame that has not come as a whole
@@ -85,7 +89,7 @@ class WebSocket:
     def received(self, data: bytes) -> bytes:
         self._unread += data
         pieces: list[bytes] = []
-        end = self.frames + FRAMES
+        end = self.frames + limits.FRAMES
         while self._unread and self.frames < end and not self.has_ended:
             portion, self._unread = self._unread[:PORTION], self._unread[PORTION:]
             self._parse(portion, pieces)
@@ -128,6 +132,9 @@ class WebSocket:
     def _asked(self, request: Request) -> None:
         protocol = self._protocol
         status, text, peer = self._judged(request)
+        if not status and request.path != PATH:
+            protocol.send_response(_page(*self._pages[request.path]))
+            raise CarrierError("page")
         if status:
             protocol.send_response(protocol.reject(status, text))
             raise CarrierError("http")
@@ -144,8 +151,10 @@ class WebSocket:
             return 403, "This is no name of the door: see hosts in its settings.\n", None
         if origin and origin not in self._tokens.origins and origin.partition("://")[2] != host:
             return 403, "Pages from there may not come in: see origins in the settings.\n", None
+        if request.path in self._pages:
+            return 0, "", None
         if request.path != PATH:
-            return 404, f"There is a WebSocket at {PATH}, and nothing else.\n", None
+            return 404, f"There is a WebSocket at {PATH}, and nothing of that name.\n", None
         offered = [
             word.strip() for line in headers.get_all("Sec-WebSocket-Protocol") for word in line.split(",")
         ]
@@ -161,6 +170,12 @@ def _only(headers: Headers, name: str) -> str:
     """The one value of a header; empty where there is none, or more than one."""
     values = headers.get_all(name)
     return values[0] if len(values) == 1 else ""
+
+
+def _page(kind: str, body: bytes) -> Response:
+    described = [("Content-Type", kind), ("Content-Length", str(len(body)))]
+    headers = Headers([("Date", formatdate(usegmt=True)), *described, *HEADERS])
+    return Response(HTTPStatus.OK.value, HTTPStatus.OK.phrase, headers, body)
 
 
 class Stacked:

@@ -88,6 +88,11 @@ def printable(text: str | bytes) -> str:
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 client``, ``2 clients``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 class CommandLine(argparse.ArgumentParser):
     """A parser that prints as the programs do: argparse itself passes over what stdout does not take."""
 

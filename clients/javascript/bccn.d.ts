@@ -110,6 +110,15 @@ export interface Client extends AsyncIterable<Message>, AsyncDisposable {
   status(patience?: Patience): Promise<any>;
   clients(patience?: Patience): Promise<any[]>;
   sources(patience?: Patience): Promise<any[]>;
+  /** What the door finds wrong with the bus of its host. Needs the right to observe. */
+  doctor(patience?: Patience): Promise<Examination>;
+}
+
+/** `level` is `ok`, `warning` or `problem`; `remedy` is empty where there is nothing to do. */
+export interface Examination {
+  problems: number;
+  warnings: number;
+  findings: { level: string; what: string; finding: string; remedy: string }[];
 }
 
 export interface Subscription extends AsyncIterable<Message>, AsyncDisposable {

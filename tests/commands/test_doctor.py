@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bccnd.commands.doctor import lines
-from bccnd.commands.findings import Finding, Level
+from bccnd.doctor.finding import Finding, Level
 from tests.command_line import bccn
 from tests.commands.test_namespaces import ELSEWHERE
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess

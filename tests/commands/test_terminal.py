@@ -2,7 +2,7 @@
 
 import pytest
 
-from bccnd.commands.terminal import counted, duration, iso_time, table, unix_time
+from bccnd.commands.terminal import duration, iso_time, table, unix_time
 
 
 def test_times_have_microseconds() -> None:
@@ -32,7 +32,3 @@ def test_tables_align_numbers_right_and_text_left() -> None:
         "a          1  1 s",
         "long\\n  1234  9 s",
     ]
-
-
-def test_nouns_have_a_plural() -> None:
-    assert [counted(count, "source") for count in (0, 1, 2)] == ["0 sources", "1 source", "2 sources"]

@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from bccnd.commands import columns, findings
+from bccnd.commands import columns
 from bccnd.commands.dissection import dissect
 from bccnd.commands.doctor import lines
 from bccnd.commands.dump_lines import Paint, line
-from bccnd.commands.findings import Facts, KeyFile, Level
 from bccnd.commands.sightings import Sighting
 from bccnd.daemon.kernel import remedy
+from bccnd.doctor import findings
+from bccnd.doctor.finding import Level
+from bccnd.doctor.findings import Facts, KeyFile
 from bccnd.recorder.layout import SUFFIX
 from bccnd.wire.bccn1 import Integrity
 from bccnd.wire.bccn1 import Level as Required

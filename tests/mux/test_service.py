@@ -220,6 +220,8 @@ def test_who_shows_a_token_comes_in_by_websocket(shared_daemon: DaemonProcess, t
             assert bus.request("!/cred/whoami") == "!/cred/1000/1000/0"
             bus.send(b"SUB local/web", b"MSG local/web\0" + EVERY_BYTE * 200)
             assert bus.receive() == b"MSG local/web\0" + EVERY_BYTE * 200
+        with urlopen(f"https://127.0.0.1:{port}/", timeout=PATIENCE, context=made.client()) as answer:
+            assert answer.read().startswith(b"<!doctype html>")
         with pytest.raises(InvalidStatus) as caught:
             Framed(made, port, "sixteen-letters-2")
         assert caught.value.response.status_code == 401

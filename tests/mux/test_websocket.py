@@ -8,9 +8,10 @@ from websockets.frames import Frame
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
+from bccnd.mux import limits
 from bccnd.mux.carrier import CarrierError, Plain
 from bccnd.mux.peer import Peer
-from bccnd.mux.websocket import FRAME_LIMIT, FRAMES, PORTION, Stacked, Tokens, WebSocket
+from bccnd.mux.websocket import FRAME_LIMIT, PORTION, Stacked, Tokens, WebSocket
 
 BOARD, OTHER = Peer(1000, (1000,), 0, b"board"), Peer(1001, (1001,), 0, b"other")
 TOKENS = Tokens(
@@ -129,11 +130,11 @@ def test_many_frames_are_taken_apart_some_at_a_time() -> None:
     data = browser.says()
     before = carrier.frames
     taken, frames = carrier.received(data), carrier.frames
-    assert frames - before <= FRAMES + PORTION // 7
+    assert frames - before <= limits.FRAMES + PORTION // 7
     assert carrier.held >= len(data) - 7 * frames
     while carrier.is_behind:
         taken += carrier.received(b"")
-        assert carrier.frames - frames <= FRAMES + PORTION // 7
+        assert carrier.frames - frames <= limits.FRAMES + PORTION // 7
         frames = carrier.frames
     assert taken == bytes(number % 256 for number in range(2000))
     assert carrier.frames - before == 2000
@@ -187,6 +188,19 @@ def test_one_carrier_lies_in_another() -> None:
     browser.protocol.send_close()
     stacked.received(browser.says())
     assert stacked.has_ended
+
+
+def test_a_page_needs_a_right_host_and_no_token() -> None:
+    pages = {"/": ("text/html; charset=utf-8", b"<!doctype html>")}
+    for host, status, body in [("127.0.0.1:5480", b"200 OK", b"<!doctype html>"), ("evil:5480", b"403", b"")]:
+        carrier = WebSocket(TOKENS, pages)
+        with pytest.raises(CarrierError, match="page" if body else "http"):
+            carrier.received(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        said = carrier.outgoing()
+        assert said.startswith(b"HTTP/1.1 " + status)
+        assert said.endswith(body)
+        assert (b"Content-Security-Policy: default-src 'none'" in said) == bool(body)
+        assert not carrier.is_ready
 
 
 def test_a_frame_that_is_not_whole_weighs() -> None:

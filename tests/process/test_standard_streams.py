@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from bccnd.commands.parsers import COMMANDS
 from bccnd.process import standard_streams
-from bccnd.process.standard_streams import CommandLine, complain, printable, write
+from bccnd.process.standard_streams import CommandLine, complain, counted, printable, write
 from bccnd.wire import pcap
 from bccnd.wire.udp import UdpDatagram
 from tests.command_line import ROOT, environment, publish
@@ -311,6 +311,10 @@ def test_all_our_parsers_complain_like_that() -> None:
     ]
     assert used == []
     assert issubclass(CommandLine, argparse.ArgumentParser)
+
+
+def test_nouns_have_a_plural() -> None:
+    assert [counted(count, "source") for count in (0, 1, 2)] == ["0 sources", "1 source", "2 sources"]
 
 
 # --- writing ---

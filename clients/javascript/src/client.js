@@ -2,6 +2,7 @@
 
 import { ask, serving } from "./asking.js";
 import { Batch } from "./batch.js";
+import { errand } from "./errand.js";
 import { ClosedError, InvalidError, ProtocolError, TimedOutError } from "./errors.js";
 import { questionOf } from "./exchange.js";
 import { Notice, report } from "./notices.js";
@@ -368,6 +369,11 @@ export class Client {
   /** The senders heard from the segment. @param {Patience} [patience] */
   async sources(patience) {
     return this.#pages("sources", patience);
+  }
+
+  /** What the door finds wrong with the bus of its host. @param {Patience} [patience] */
+  async doctor(patience) {
+    return JSON.parse(await errand(this.#session, "doctor", { timeout: this.#settings.timeout, ...patience }));
   }
 
   /**

@@ -57,8 +57,8 @@ export class Session {
   #unsent = new Fifo();
   /** @type {Fifo<Entry>} */
   #asked = new Fifo();
-  /** @type {import("./link.js").Link | undefined} */
-  #link;
+  /** To the door. @type {import("./link.js").Link | undefined} */
+  link;
   /** @type {import("./bpmux/entities.js").Channel | undefined} */
   #bus;
   /** Why the connection has ended. @type {Pending} */
@@ -113,7 +113,7 @@ export class Session {
         ended.finish(error ?? new errors.UnavailableError(AWAY));
       },
     });
-    [this.#link, this.#bus] = [link, bus];
+    [this.link, this.#bus] = [link, bus];
     try {
       await this.#introduce(ended, signal, again);
     } catch (error) {
@@ -192,7 +192,7 @@ export class Session {
   #drop() {
     const bus = this.#bus;
     this.#bus = undefined;
-    if (bus) this.#link?.leave(bus);
+    if (bus) this.link?.leave(bus);
     this.isConnected = this.inbox.isTap = false;
     this.packLimit = 0;
     this.inbox.withdrawn.clear(); // a new connection knows nothing of it
@@ -294,10 +294,10 @@ export class Session {
 
   /** Gives the daemon as much credit as may come. */
   #grant() {
-    if (!this.#bus || !this.#link?.isOpen) return;
+    if (!this.#bus || !this.link?.isOpen) return;
     const { waiting } = this.inbox;
     const isPressed = this.#pressing > 0 && waiting <= BACKLOG_LIMIT;
-    this.#link.hold(this.#bus, isPressed ? 0 : Math.min(waiting, this.#settings.window));
+    this.link.hold(this.#bus, isPressed ? 0 : Math.min(waiting, this.#settings.window));
   }
 
   // --- what goes ---
@@ -306,7 +306,7 @@ export class Session {
   #flush() {
     for (let entry; this.#bus && (entry = this.#unsent.first); ) {
       for (; entry.sent < entry.packets.length; entry.sent++) {
-        if (!this.#link?.send(this.#bus, entry.packets[entry.sent])) return;
+        if (!this.link?.send(this.#bus, entry.packets[entry.sent])) return;
       }
       this.#unsent.shift();
       this.ledger.published += entry.messages;
@@ -325,7 +325,7 @@ export class Session {
     for (const { packet, messages } of all) {
       if (this.over) throw this.over;
       patience?.signal?.throwIfAborted();
-      if (this.isConnected && this.#bus && !this.#unsent.length && this.#link?.send(this.#bus, packet)) {
+      if (this.isConnected && this.#bus && !this.#unsent.length && this.link?.send(this.#bus, packet)) {
         this.ledger.published += messages;
       } else {
         await this.deliver(new Entry([packet], { messages }), patience);

@@ -333,3 +333,25 @@ test("a daemon that never stops takes no more memory than the window", async () 
   assert.ok(readings.pending < 65536 / 7 + 65536 / 256, `${readings.pending} messages wait`);
   await bus.close();
 });
+
+test("a question to the door itself is answered, refused or given up", async () => {
+  const door = new FakeDoor();
+  const bus = await door.connect();
+  const found = { problems: 0, warnings: 0, findings: [] };
+  door.answers.doctor = JSON.stringify(found);
+  assert.deepEqual(await bus.doctor(), found);
+  delete door.answers.doctor;
+  await assert.rejects(bus.doctor(), { code: "refused" });
+  door.isMute = true;
+  await assert.rejects(bus.doctor({ timeout: 10 }), { code: "timeout" });
+  const giving = new AbortController();
+  const asked = bus.doctor({ signal: giving.signal });
+  giving.abort();
+  await assert.rejects(asked, { name: "AbortError" });
+  const last = bus.doctor();
+  await settled();
+  door.hangUp();
+  await assert.rejects(last, { code: "unavailable" });
+  await bus.close();
+  await assert.rejects(bus.doctor(), { code: "closed" });
+});

@@ -26,6 +26,10 @@ export class FakeDoor {
   refusal = "";
   /** Bytes that clients may send at first; what they sent is granted anew. */
   window = 65536;
+  /** Its own answers, by question; it refuses others. @type {Record<string, string>} */
+  answers = {};
+  /** Nobody gets an answer. */
+  isMute = false;
   /** How often a client wrote. */
   writes = 0;
   #endpoint = new Endpoint(0);
@@ -98,6 +102,10 @@ export class FakeDoor {
         this.seen.push(packet);
         if (!this.#script(packet, this)) this.#answer(packet);
         this.#endpoint.consumed(of, payload.length);
+      } else if (type === "requested") {
+        const answer = this.answers[decoded(payload)];
+        if (answer !== undefined) this.#endpoint.respond(of, encoded(answer));
+        else if (!this.isMute) this.#endpoint.close(of, encoded("refused not that"));
       }
     }
     this.flush();

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from bccnd.commands import findings
-from bccnd.commands.findings import CHECKS, REMEDIES, Facts, Finding, KeyFile, Level, examine
+from bccnd.doctor import findings
+from bccnd.doctor.finding import Finding, Level
+from bccnd.doctor.findings import CHECKS, REMEDIES, Facts, KeyFile, examine
 from bccnd.wire.verdict import DROPPED, HARMLESS
 
 BINDING = {"address": "255.255.255.255", "port": 5400, "interface": "eth0", "family": "inet", "error": None}
@@ -37,7 +38,7 @@ HEALTHY = Facts(
     clock_synchronised=True,
     descriptors=(20, 20000),
 )
-AWAY = Facts("0.1.0", socket_path="/x", socket="missing")
+AWAY = Facts("0.1.0", config_file="", socket_path="/x", socket="missing")
 
 
 def client(name: str, dropped: int = 0, slow: float | None = None) -> dict[str, Any]:
@@ -190,3 +191,14 @@ def test_without_a_daemon_its_checks_say_nothing() -> None:
 
 def test_every_fault_has_a_remedy() -> None:
     assert set(REMEDIES) == set(DROPPED) - HARMLESS
+
+
+def test_the_answers_of_a_daemon_are_enough() -> None:
+    """A door has no more."""
+    found = examine(
+        Facts("0.1.0", status=STATUS, clients=[client("a", slow=1.0)], sources=[source("b", 9, 0)])
+    )
+    assert {finding.what for finding in found} == {
+        "daemon", "interfaces", "receive buffer", "rejected", "sources", "repair", "clients"
+    }  # fmt: skip
+    assert [finding.what for finding in found if finding.level != Level.OK] == ["clients"]

@@ -1,4 +1,5 @@
-"""What ``bccn doctor`` concludes from facts: each check is a function from ``Facts`` to findings, and nothing more.
+"""What ``bccn doctor``, and a door for its page, conclude from facts. Each check is a function from ``Facts`` to
+findings, and nothing more.
 
 A check says nothing where its facts are unknown. To add a check, add what it needs to ``Facts`` and ``gather``, write
 a function here, and name it in CHECKS.
@@ -7,11 +8,11 @@ a function here, and name it in CHECKS.
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
-from bccnd.commands.rates import loss_of
-from bccnd.commands.terminal import counted
+from bccnd.doctor.finding import Finding, Level
+from bccnd.doctor.loss import loss_of
+from bccnd.process.standard_streams import counted
 from bccnd.wire.verdict import HARMLESS, Verdict, verdict_of
 
 Row = dict[str, Any]
@@ -25,22 +26,6 @@ NAMES_SHOWN = 3
 # The part of the limit that may be in use.
 DESCRIPTORS_SPARE = 0.9
 HELD_SPARE = 0.9
-
-
-class Level(StrEnum):
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """``what``: the subject, in a word or two; ``remedy``: what to do, empty if there is nothing to do."""
-
-    level: Level
-    what: str
-    finding: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +43,7 @@ class KeyFile:
 class Facts:
     """What is known; None or empty where it is not. Sizes in bytes, times in seconds.
 
+    config_file   empty if there is none; None if nobody has looked
     socket        served, missing, stale (nobody listens), deleted (a daemon listens at a file that has gone),
                   denied, busy (too many connect), no-socket (it is something else), or silent (it connects and
                   does not answer)
@@ -76,7 +62,7 @@ class Facts:
     """
 
     version: str
-    config_file: str = ""
+    config_file: str | None = None
     config_fault: str = ""
     interfaces: tuple[str, ...] = ()
     port: int = 5400
@@ -150,7 +136,7 @@ def configuration(facts: Facts) -> Iterable[Finding]:
             _problem("configuration", fault, "correct it, then run: bccnd --check")
             for fault in facts.config_fault.splitlines()
         )
-    else:
+    elif facts.config_file is not None:
         sound = f"{facts.config_file}: sound" if facts.config_file else "no file; the built-in defaults apply"
         yield _ok("configuration", sound)
 
@@ -180,6 +166,8 @@ def key_file(facts: Facts) -> Iterable[Finding]:
 def socket(facts: Facts) -> Iterable[Finding]:
     path, what = facts.socket_path, "socket"
     start = "start the daemon: systemctl start bccnd, or: bccnd &"
+    if not path:
+        return
     match facts.socket:
         case "served":
             yield _ok(what, path)

@@ -1,0 +1,1 @@
+"""What is wrong with the bus of a host, and what to do, concluded from facts that others gather."""

@@ -1,0 +1,146 @@
+/** The tree of channels as a treegrid: arrows move and open, as in any tree; a tab stops at one row of it. */
+
+import { rate, shown } from "./shown.js";
+
+const ROOM = 1500;
+
+export class TreeView {
+  #tree;
+  #body;
+  #note;
+  #open = new Set();
+  #focused = "";
+  #factor = 1;
+  /** @type {ReturnType<import("./tree.js").Tree["rows"]>["rows"]} */
+  #rows = [];
+
+  /**
+   * @param {import("./tree.js").Tree} tree
+   * @param {HTMLElement} body  of the table
+   * @param {HTMLElement} note
+   */
+  constructor(tree, body, note) {
+    this.#tree = tree;
+    this.#body = body;
+    this.#note = note;
+    body.addEventListener("click", ({ target }) => this.#turn(this.#at(target)));
+    body.addEventListener("keydown", (event) => this.#pressed(event));
+    body.addEventListener("focusin", ({ target }) => (this.#focused = this.#rows[this.#at(target)]?.path ?? ""));
+  }
+
+  /**
+   * @param {number} now  seconds
+   * @param {number} factor  how many messages each that was seen stands for
+   */
+  draw(now, factor) {
+    this.#factor = factor;
+    const { rows, more } = this.#tree.rows(this.#open, now, ROOM);
+    this.#rows = rows;
+    while (this.#body.children.length > rows.length) this.#body.lastElementChild?.remove();
+    while (this.#body.children.length < rows.length) this.#body.append(emptyRow());
+    const stop = Math.max(0, rows.findIndex(({ path }) => path === this.#focused));
+    const hadFocus = this.#body.contains(document.activeElement);
+    rows.forEach((row, index) => fill(this.#body.children[index], row, factor, index === stop));
+    // Rows above may have come or gone: the focus stays with its channel.
+    const focused = /** @type {HTMLElement} */ (this.#body.children[stop]);
+    if (hadFocus && focused !== document.activeElement) focused.focus({ preventScroll: true });
+    const notes = [];
+    if (more) notes.push(`${more} rows more have no room here: close some.`);
+    if (this.#tree.homeless) notes.push(`${this.#tree.homeless} messages were on channels beyond the ${this.#tree.size} that the tree holds.`);
+    if (!rows.length) notes.push("No message yet.");
+    put(this.#note, notes.join(" "));
+  }
+
+  /** @param {EventTarget | null} target */
+  #at(target) {
+    const row = /** @type {Element} */ (target).closest("tr");
+    return [...this.#body.children].indexOf(/** @type {Element} */ (row));
+  }
+
+  /** @param {KeyboardEvent} event */
+  #pressed(event) {
+    const index = this.#at(event.target);
+    const row = this.#rows[index];
+    if (!row || event.altKey || event.ctrlKey || event.metaKey) return;
+    const parent = () => this.#rows.findLastIndex(({ depth }, at) => at < index && depth < row.depth);
+    const moves = {
+      ArrowDown: () => this.#focus(index + 1),
+      ArrowUp: () => this.#focus(index - 1),
+      Home: () => this.#focus(0),
+      End: () => this.#focus(this.#rows.length - 1),
+      ArrowRight: () => (row.isOpen === false ? this.#turn(index) : this.#focus(index + (row.isOpen ? 1 : 0))),
+      ArrowLeft: () => (row.isOpen ? this.#turn(index) : this.#focus(parent())),
+      Enter: () => this.#turn(index),
+      " ": () => this.#turn(index),
+    };
+    const move = moves[/** @type {keyof typeof moves} */ (event.key)];
+    if (!move) return;
+    event.preventDefault();
+    move();
+  }
+
+  /** @param {number} index */
+  #focus(index) {
+    const row = /** @type {HTMLElement | undefined} */ (this.#body.children[index]);
+    if (!row) return;
+    for (const each of this.#body.children) /** @type {HTMLElement} */ (each).tabIndex = each === row ? 0 : -1;
+    row.focus();
+  }
+
+  /** @param {number} index */
+  #turn(index) {
+    const row = this.#rows[index];
+    if (!row || row.isOpen === undefined) return;
+    if (row.isOpen) this.#open.delete(row.path);
+    else this.#open.add(row.path);
+    this.draw(performance.now() / 1000, this.#factor);
+  }
+}
+
+function emptyRow() {
+  const row = document.createElement("tr");
+  row.append(...["", "number", ""].map((name) => {
+    const cell = document.createElement("td");
+    cell.className = name;
+    cell.setAttribute("role", "gridcell");
+    return cell;
+  }));
+  return row;
+}
+
+/**
+ * @param {Element} element
+ * @param {{name: string, depth: number, isOpen: boolean | undefined, rate: number, last: Uint8Array | undefined}} row
+ * @param {number} factor
+ * @param {boolean} isStop
+ */
+function fill(element, row, factor, isStop) {
+  const [name, figure, last] = element.children;
+  mark(element, "aria-level", `${row.depth + 1}`);
+  mark(element, "aria-expanded", row.isOpen === undefined ? undefined : `${row.isOpen}`);
+  mark(element, "tabindex", isStop ? "0" : "-1");
+  name.className = `depth-${row.depth}`;
+  const sign = row.isOpen === undefined ? "\u2003" : row.isOpen ? "▾ " : "▸ ";
+  put(name, sign + (row.name || "(empty)"));
+  put(figure, rate(row.rate * factor));
+  put(last, row.last ? shown(row.last.subarray(0, 120), "text") : "");
+}
+
+/**
+ * @param {Element} element
+ * @param {string} name
+ * @param {string | undefined} value
+ */
+function mark(element, name, value) {
+  if (value === undefined) element.removeAttribute(name);
+  else if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+}
+
+/**
+ * Nothing is drawn anew that stays as it is.
+ * @param {Element} element
+ * @param {string} text
+ */
+export function put(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}

@@ -1,0 +1,67 @@
+"""The page for browsers: its files, and what HTTP says with each.
+
+Rules
+- The files are read once, when the settings are: nothing that a request says ever becomes a path of the disk.
+- Whoever can reach the door gets them, as they say nothing of the bus: that takes a token.
+- Nothing comes from elsewhere, and no script from the document itself: the browser refuses both (CSP).
+"""
+
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from types import MappingProxyType
+
+FOLDER = "page"
+FIRST = "index.html"
+SETTINGS = "/settings.json"
+
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+}
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS = (
+    ("Content-Security-Policy", _POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cache-Control", "no-cache"),
+    ("Connection", "close"),
+)
+
+# The type and the bytes at each path.
+Pages = Mapping[str, tuple[str, bytes]]
+NONE: Pages = MappingProxyType({})
+
+
+def read_pages(settings: Mapping[str, bool]) -> Pages:
+    """The page at ``/``, each file that it loads at its path, and what it is told of the settings."""
+    pages = dict(_below(files(__package__) / FOLDER, "/"))
+    pages["/"] = pages.pop(f"/{FIRST}")
+    pages[SETTINGS] = "application/json", json.dumps(settings).encode()
+    return pages
+
+
+def _below(folder: Traversable, path: str) -> list[tuple[str, tuple[str, bytes]]]:
+    found: list[tuple[str, tuple[str, bytes]]] = []
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            found += _below(entry, f"{path}{entry.name}/")
+        else:
+            _, dot, ending = entry.name.rpartition(".")
+            if kind := _TYPES.get(dot + ending):
+                found.append((path + entry.name, (kind, entry.read_bytes())))
+    return found

@@ -1,0 +1,90 @@
+"""What a door answers to who asks what is wrong."""
+
+import json
+from typing import Any
+
+from bccnd.mux.examination import OTHERWISE, PAGES, ROW_WEIGHT
+from bpmux.entities import Request
+from tests.mux.fake_link import FakeLink, Talk, answers, endings
+
+STATUS = {
+    "version": "0.1.0", "host": "here", "pid": 7, "segments": [], "kernel": {"dropped": 0},
+    "counters": {"unsent": 0}, "rejected": {},
+}  # fmt: skip
+CLIENT = {"name": "here/a/1", "dropped": 3, "queued": 0, "slow": None}
+SOURCE = {"src": "b/c/1", "peer": "10.0.0.2:5400", "received": 9, "lost": 1}
+
+
+def page(title: str, following: object, *rows: dict[str, Any]) -> bytes:
+    return f"CMSG {title}\0".encode() + json.dumps({title: rows, "next": following}).encode()
+
+
+def begun(talk: Talk) -> tuple[Request, FakeLink]:
+    request = talk.ask(b"doctor")
+    talk.settle()
+    link = talk.links[-1]
+    link.owner.joined()
+    return request, link
+
+
+STATUS_ANSWER = b"CMSG status\0" + json.dumps(STATUS).encode()
+
+
+def test_findings_are_of_status_clients_and_sources() -> None:
+    talk = Talk()
+    _, link = begun(talk)
+    link.say(STATUS_ANSWER)
+    link.say(page("clients", 4, CLIENT))
+    link.say(page("clients", None, {**CLIENT, "name": "here/b/2"}))
+    link.say(page("sources", None, SOURCE))
+    assert link.taken == [b"CMSG status", b"CMSG clients", b"CMSG clients\x004", b"CMSG sources"]
+    told = json.loads(answers(talk.settle())[0])
+    assert (told["problems"], told["warnings"]) == (1, 2)
+    said = {(each["level"], each["what"]): each["finding"] for each in told["findings"]}
+    assert "no socket to the segment" in said["problem", "interfaces"]
+    assert "here/a/1 (3), here/b/2 (3)" in said["warning", "clients"]
+    assert "b/c/1 (10.0%)" in said["warning", "sources"]
+    assert link.is_closed
+    assert (len(talk.conversation), talk.conversation.waiting) == (0, 0)
+
+
+def test_who_may_not_observe_hears_so() -> None:
+    talk = Talk()
+    request, link = begun(talk)
+    link.say(b"CMSG error\0refused CMSG status")
+    assert endings(talk.settle(), request) == [b"refused CMSG status"]
+
+
+def test_a_daemon_of_another_version_is_no_fault() -> None:
+    for strange in (b"CMSG status\0{", b"CMSG status\0[]", b"CMSG status\0{}"):
+        talk = Talk()
+        request, link = begun(talk)
+        link.say(strange)
+        link.say(page("clients", None))
+        link.say(page("sources", None))
+        assert endings(talk.settle(), request) == [OTHERWISE]
+        assert link.is_closed
+
+
+def test_what_is_kept_meanwhile_weighs_and_has_an_end() -> None:
+    talk = Talk()
+    request, link = begun(talk)
+    link.say(STATUS_ANSWER)
+    size = len(page("clients", 1, CLIENT).partition(b"\0")[2])
+    link.say(page("clients", 1, CLIENT))
+    assert talk.conversation.waiting == ROW_WEIGHT * size
+    for _ in range(PAGES - 1):
+        link.say(page("clients", 1, CLIENT))
+    assert link.taken[-1] == b"CMSG sources"
+    link.say(page("sources", None))
+    findings = json.loads(answers(talk.settle())[0])["findings"]
+    assert (findings[0]["what"], findings[0]["finding"]) == (
+        "clients",
+        f"only the first {PAGES} were looked at",
+    )
+    request, link = begun(talk)
+    link.say(STATUS_ANSWER, page("clients", 1, CLIENT))
+    talk.peer.cancel(request)
+    talk.settle()
+    assert link.is_closed
+    assert talk.conversation.waiting == 0

@@ -223,6 +223,11 @@ def test_a_flood_does_not_freeze_it(browser: Browser, opening: str, shared_daemo
             wait_until(lambda name=name: opened(browser, name), f"the row {name}")
         count = "return document.querySelectorAll('#channels tr').length"
         wait_until(lambda: browser.run(count) >= FLOOD_CHANNELS, "a row for each channel")
+        # Rows have their figures when they come in sight.
+        last = "const rows = document.querySelectorAll('#channels tr'); const last = rows[rows.length - 1];"
+        assert browser.run(f"{last} return last.cells[2].textContent") == ""
+        browser.run(f"{last} last.scrollIntoView()")
+        wait_until(lambda: browser.run(f"{last} return last.cells[2].textContent"), "a value at the end")
         # The tail has a subscription of its own, and misses nothing of what it follows.
         for number in range(20):
             other.publish("local/page/kitchen", b"number-%d." % number)

@@ -19,13 +19,18 @@ const NO_LINKS = "No uplink has answered: none runs on this segment, or none hea
 
 const at = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 
-/** Asks again and again. @param {any} bus */
-export async function askOn(bus) {
+/**
+ * Asks again and again.
+ * @param {any} bus
+ * @param {any} ofTail  the other connection of the page
+ */
+export async function askOn(bus, ofTail) {
   const parts = { list: at("findings"), note: at("doctor-note"), sound: at("sound"), soundList: at("sound-findings") };
   const findingsView = new FindingsView(parts);
   const hosts = hostsView();
+  const own = () => [bus.name, ofTail.name];
   const clients = (/** @type {any[]} */ rows) =>
-    drawTable(at("clients"), at("clients-note"), CLIENT_HEADS, plain(clientRows(rows)), "None.");
+    drawTable(at("clients"), at("clients-note"), CLIENT_HEADS, plain(clientRows(rows, own())), "None.");
   void keepAsking(ASK_EVERY, async () => {
     await Promise.all([
       tell("clients-note", async () => clients(await bus.clients())),
@@ -33,7 +38,7 @@ export async function askOn(bus) {
     ]);
   });
   void keepAsking(EXAMINE_EVERY, () =>
-    tell("doctor-note", async () => findingsView.draw((await bus.doctor()).findings)),
+    tell("doctor-note", async () => findingsView.draw((await bus.doctor({ without: own() })).findings)),
   );
 }
 
@@ -65,7 +70,6 @@ export async function askNow(bus) {
     for await (const reply of asked) replies.push(reply.payload);
     const rows = plain(linkRows(replies));
     drawTable(at("links"), at("links-note"), LINK_HEADS, rows, NO_LINKS);
-    at("links-region").hidden = !rows.length;
   });
   at("look").disabled = false;
 }

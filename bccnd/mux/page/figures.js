@@ -4,17 +4,19 @@
 
 /**
  * @param {any[]} clients  as the daemon reports them
+ * @param {string[]} own  names of the page, which samples: it is slow on purpose, and comes last
  * @returns {Cell[][]}
  */
-export function clientRows(clients) {
+export function clientRows(clients, own = []) {
+  const isOwn = (/** @type {any} */ { name }) => own.includes(name);
   return [...clients]
-    .sort((a, b) => rank(b.slow) - rank(a.slow) || b.dropped - a.dropped || b.queued - a.queued)
+    .sort((a, b) => +isOwn(a) - +isOwn(b) || rank(b.slow) - rank(a.slow) || b.dropped - a.dropped || b.queued - a.queued)
     .map((row) => [
-      { text: row.name },
-      { text: row.slow === null ? "" : `slow for ${seconds(row.slow)}`, isWarning: true },
+      { text: isOwn(row) ? `${row.name} (this page)` : row.name },
+      { text: row.slow === null ? "" : isOwn(row) ? "samples" : `slow for ${seconds(row.slow)}`, isWarning: !isOwn(row) },
       number(row.queued),
       size(row.queued_bytes),
-      { ...number(row.dropped), isWarning: row.dropped > 0 },
+      { ...number(row.dropped), isWarning: row.dropped > 0 && !isOwn(row) },
       number(row.delivered),
       number(row.published),
       { text: row.policy },

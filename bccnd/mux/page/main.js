@@ -58,7 +58,7 @@ async function open(token) {
   at("board").hidden = at("views").hidden = false;
   state();
   follow(bus, ofTail);
-  void askOn(bus);
+  void askOn(bus, ofTail);
   void offerToPublish(bus);
   at("look").addEventListener("click", () => askNow(bus));
 }
@@ -96,7 +96,7 @@ function say(text, isWarning) {
  */
 function follow(bus, ofTail) {
   const [tree, tail, reading] = [new Tree(), new Tail(), new Reading()];
-  const treeView = new TreeView(tree, at("channels"), at("channels-note"));
+  const treeView = new TreeView(tree, at("channels"), at("channels-note"), at("tree-region"));
   const following = new Following(ofTail, (message) => tail.note(message, new Date()));
   const tailView = new TailView(tail, (pattern) => following.follow(pattern), {
     ...{ list: at("tail"), note: at("tail-note"), fault: at("pattern-fault"), pause: at("pause") },

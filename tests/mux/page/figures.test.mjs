@@ -13,6 +13,15 @@ test("clients that are slow come first, then those that lost", () => {
   assert.equal(rows[0].length, CLIENT_HEADS.length);
 });
 
+test("the page itself comes last, and is no reason to worry", () => {
+  const all = [client("page", { slow: 9, dropped: 5 }), client("a"), client("b", { slow: 1 })];
+  const rows = clientRows(all, ["page", "other"]);
+  assert.deepEqual(rows.map(([{ text }]) => text), ["b", "a", "page (this page)"]);
+  assert.deepEqual(rows[2].slice(1, 5).map(({ text, isWarning }) => [text, isWarning ?? false]), [
+    ["samples", false], ["0", false], ["", false], ["5", false],
+  ]);
+});
+
 test("bytes of a queue are as exact as anybody wants", () => {
   const sizes = [undefined, 0, 9999, 12_345, 9_999_999, 12_345_678];
   const rows = sizes.map((queued_bytes) => clientRows([client("a", { queued_bytes })])[0][3].text);

@@ -20,6 +20,8 @@ from tests.spark import archive
 
 TESTS = Path(__file__).parent
 os.environ["SPARK_CONF_DIR"] = str(archive.folder())
+# Asked for once: Python takes 0.1 ms to make them, and each test looks at all of them.
+SIGNALS = tuple(int(each) for each in signal.valid_signals())
 _left = {"tests": 0}
 
 # However long an example takes: a busy machine may stop it in the middle.
@@ -143,7 +145,8 @@ def same_signals() -> Iterator[None]:
     """Whatever a test blocks or ignores in this process, the programs that later tests start would inherit."""
     blocked, ignored = _signals()
     yield
-    more = _signals()[0] - blocked, _signals()[1] - ignored
+    now_blocked, now_ignored = _signals()
+    more = now_blocked - blocked, now_ignored - ignored
     assert more == (set(), set()), "signals stay blocked or ignored: use own_signals"
 
 
@@ -160,7 +163,7 @@ def own_signals(same_signals: None) -> Iterator[None]:
 def _signals() -> tuple[set[int], set[int]]:
     """Those that are blocked, and those that are ignored."""
     blocked = {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())}
-    return blocked, {int(each) for each in signal.valid_signals() if signal.getsignal(each) is signal.SIG_IGN}
+    return blocked, {each for each in SIGNALS if signal.getsignal(each) is signal.SIG_IGN}
 
 
 @pytest.fixture

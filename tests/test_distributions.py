@@ -20,7 +20,7 @@ def project(folder: str) -> dict[str, Any]:
 
 def test_no_file_is_in_both_distributions() -> None:
     client, daemon = project("clients/python")["tool"]["setuptools"], project("")["tool"]["setuptools"]
-    assert client["packages"] == ["bccn", "bpmux"]
+    assert client["packages"] == ["bccn", "bccn_door", "bpmux"]
     assert daemon["packages"] == {"find": {"include": ["bccnd*"]}}
 
 

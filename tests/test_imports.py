@@ -16,9 +16,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bccnd"
 CLIENT = ROOT / "clients" / "python" / "bccn"
+DOOR = CLIENT.parent / "bccn_door"
 BPMUX = CLIENT.parent / "bpmux"
 # The packages in clients/python; bpmux imports nothing of the project.
-BESIDE = {"bccn", "bpmux"}
+BESIDE = {"bccn", "bccn_door", "bpmux"}
 
 # part -> parts it may import, or single modules of them. A part is a package of bccnd/, one of its top modules, or
 # one of ``BESIDE``.
@@ -125,6 +126,7 @@ def is_within(name: str, allowed: set[str]) -> bool:
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 CLIENT_MODULES = sorted(CLIENT.rglob("*.py"))
+DOOR_MODULES = sorted(DOOR.rglob("*.py"))
 BPMUX_MODULES = sorted(BPMUX.rglob("*.py"))
 PARTS = {
     path.stem if path.is_file() else path.name for path in PACKAGE.iterdir() if not path.name.startswith("_")
@@ -194,7 +196,7 @@ def test_wire_and_relay_have_no_io_and_no_clock(path: Path) -> None:
     assert not {name.split(".")[0] for name in imports_of(path)} & NOT_PURE
 
 
-@pytest.mark.parametrize("path", [*MODULES, *CLIENT_MODULES], ids=module_id)
+@pytest.mark.parametrize("path", [*MODULES, *CLIENT_MODULES, *DOOR_MODULES], ids=module_id)
 def test_third_party_packages_stay_where_they_belong(path: Path) -> None:
     inside = module_name(path).removeprefix("bccnd.")
     for package in (
@@ -204,9 +206,21 @@ def test_third_party_packages_stay_where_they_belong(path: Path) -> None:
         assert any(inside == part or inside.startswith(f"{part}.") for part in ONLY_IN[package]), package
 
 
-@pytest.mark.parametrize("path", CLIENT_MODULES, ids=module_id)
+@pytest.mark.parametrize("path", [*CLIENT_MODULES, *DOOR_MODULES], ids=module_id)
 def test_the_python_client_needs_only_the_standard_library(path: Path) -> None:
     assert {name.split(".")[0] for name in imports_of(path)} <= sys.stdlib_module_names | BESIDE
+
+
+def test_the_client_knows_its_way_through_a_door_at_one_place() -> None:
+    """``bccn.transport`` imports it for the address of a door. Of the client it knows the lowest floor alone."""
+    knowing = [
+        module_name(path)
+        for path in CLIENT_MODULES
+        if {"bccn_door", "bpmux"} & {part_of(name) for name in imports_of(path)}
+    ]
+    assert knowing == ["bccn.transport"]
+    known = {name for path in DOOR_MODULES for name in imports_of(path) if part_of(name) == "bccn"}
+    assert {name.rpartition(".")[0] for name in known} == {"bccn.errors", "bccn.transport"}
 
 
 @pytest.mark.parametrize("path", BPMUX_MODULES, ids=module_id)
@@ -214,9 +228,12 @@ def test_bpmux_is_pure_and_stands_alone(path: Path) -> None:
     assert {name.split(".")[0] for name in imports_of(path)} <= sys.stdlib_module_names - NOT_PURE | {"bpmux"}
 
 
+ACYCLIC = [*MODULES, *DOOR_MODULES, *BPMUX_MODULES]
+
+
 def imported_modules(path: Path) -> set[str]:
-    """The modules of bccnd or bpmux that one imports, whatever it names of them."""
-    others = {module_name(each) for each in [*MODULES, *BPMUX_MODULES] if each != path}
+    """The modules of bccnd, bccn_door or bpmux that one imports, whatever it names of them."""
+    others = {module_name(each) for each in ACYCLIC if each != path}
     return {name if name in others else name.rpartition(".")[0] for name in imports_of(path)} & others
 
 
@@ -243,7 +260,7 @@ def test_the_reader_of_cycles_finds_one() -> None:
 
 
 def test_no_modules_import_each_other() -> None:
-    cycle = find_cycle({module_name(path): imported_modules(path) for path in [*MODULES, *BPMUX_MODULES]})
+    cycle = find_cycle({module_name(path): imported_modules(path) for path in ACYCLIC})
     assert not cycle, " -> ".join(cycle)
 
 
@@ -271,9 +288,11 @@ def test_every_module_has_a_test_file_of_its_own(path: Path) -> None:
     assert (ROOT / "tests" / inside.parent / f"test_{inside.stem}.py").is_file()
 
 
-@pytest.mark.parametrize("path", [path for path in BPMUX_MODULES if path.stem != "__init__"], ids=module_id)
-def test_every_module_of_bpmux_has_a_test_file(path: Path) -> None:
-    assert (ROOT / "tests/clients/bpmux" / f"test_{path.stem}.py").is_file()
+@pytest.mark.parametrize(
+    "path", [path for path in [*BPMUX_MODULES, *DOOR_MODULES] if path.stem != "__init__"], ids=module_id
+)
+def test_every_module_beside_the_client_has_a_test_file(path: Path) -> None:
+    assert (ROOT / "tests/clients" / path.parent.name / f"test_{path.stem}.py").is_file()
 
 
 def test_every_test_file_is_of_a_module_or_of_a_part_of_one() -> None:

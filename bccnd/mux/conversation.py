@@ -12,7 +12,7 @@ from collections.abc import Callable
 from bccnd import __version__
 from bccnd.mux import limits
 from bccnd.mux.examination import DOCTOR, Examination
-from bccnd.mux.speakers import Errand, Link, Reader, Session, Speaker, Subscription
+from bccnd.mux.speakers import Connect, Errand, Reader, Session, Speaker, Subscription
 from bpmux import chunks
 from bpmux.endpoint import Endpoint
 from bpmux.entities import Channel, Request
@@ -28,8 +28,6 @@ from bpmux.events import (
     Silent,
     Writable,
 )
-
-Connect = Callable[[Speaker], Link]
 
 VERSION = f"bccnd-mux {__version__}".encode()
 # Of a pattern, of where a page of sources begins, and of the names of clients that are left out.
@@ -57,8 +55,9 @@ class Conversation:
         self._wake = wake
         self._turned_away = turned_away
         self._speakers: dict[Channel | Request, Speaker] = {}
+        self._sessions: dict[Channel, Session] = {}  # those of them that take messages
         self._leaving: set[Speaker] = set()  # their peer is gone, and not all that it sent is taken
-        self._dirty: dict[Speaker, None] = {}
+        self._dirty: dict[Session, None] = {}
         self._crowded: dict[Reader, None] = {}
         self._errands: dict[Request, bytes] = {}  # those that wait for their turn
         self._errands_out = 0
@@ -72,19 +71,19 @@ class Conversation:
     # --- what comes ---
 
     def handle(self, events: list[Event]) -> None:
-        speakers, dirty = self._speakers, self._dirty
+        sessions, dirty = self._sessions, self._dirty
         for event in events:
             if type(event) is Message:
-                speaker = speakers.get(event.channel)
-                if speaker is not None:
-                    speaker.take(event.payload)
-                    dirty[speaker] = None
+                session = sessions.get(event.channel)
+                if session is not None:
+                    session.take(event.payload)
+                    dirty[session] = None
             else:
                 self._other(event)
         if dirty:
             self._dirty = {}
-            for speaker in dirty:
-                speaker.push()
+            for session in dirty:
+                session.push()
 
     def _other(self, event: Event) -> None:
         match event:
@@ -96,7 +95,6 @@ class Conversation:
                 if speaker := self._speakers.get(channel):
                     speaker.go_on()
             case Closed(entity) if speaker := self._speakers.get(entity):
-                speaker.push()
                 speaker.closed()
             case Cancelled(entity):
                 self._cancelled(entity)
@@ -115,7 +113,7 @@ class Conversation:
         if self._turned_away:
             self._refuse(channel, self._turned_away)
         elif payload == b"bus" and channel.kind == chunks.DUPLEX:
-            self._speakers[channel] = Session(self, channel, self._connect)
+            self._speakers[channel] = self._sessions[channel] = Session(self, channel, self._connect)
         elif word == b"SUB" and channel.kind == chunks.STREAM:
             # A newline would have the daemon answer as to a person at a terminal.
             if rest and len(rest) <= ARGUMENT_LIMIT and rest.isascii() and rest.decode().isprintable():
@@ -156,7 +154,6 @@ class Conversation:
 
     def _cancelled(self, entity: Channel | Request) -> None:
         if speaker := self._speakers.get(entity):
-            speaker.push()
             speaker.cancelled()
         elif isinstance(entity, Request):
             self.waiting -= len(self._errands.pop(entity, b""))
@@ -182,6 +179,7 @@ class Conversation:
         self._speakers.pop(speaker.entity, None)
         self._leaving.discard(speaker)
         if isinstance(speaker, Reader):
+            self._sessions.pop(speaker.entity, None)
             self._crowded.pop(speaker, None)
         if isinstance(speaker, Errand):
             self._errands_out -= 1
@@ -217,8 +215,8 @@ class Conversation:
         self._errands.clear()
         self._leaving = set(self._speakers.values())
         self._speakers.clear()
+        self._sessions.clear()
         for speaker in list(self._leaving):
-            speaker.push()
             speaker.lost()
 
     def abandon(self) -> None:

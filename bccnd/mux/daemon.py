@@ -23,7 +23,7 @@ from errno import EAGAIN, ECONNRESET
 from bccn.transport import pauses
 from bccnd.mux import limits
 from bccnd.mux.peer import Peer
-from bccnd.mux.speakers import GONE, WENT_AWAY, Speaker, closing
+from bccnd.mux.speakers import GONE, WENT_AWAY, Owner, closing
 from bccnd.net.clients import Clients
 from bccnd.net.mmsg import Arena, ReceiveTable
 
@@ -63,7 +63,7 @@ class Daemon:
     def address(self) -> str:
         return "\0" + self.path[1:] if self.path.startswith("@") else self.path
 
-    def connector(self, peer: Peer) -> "Callable[[Speaker], DaemonLink]":
+    def connector(self, peer: Peer) -> "Callable[[Owner], DaemonLink]":
         """Makes links that speak for one peer."""
         return lambda owner: DaemonLink(self, owner, peer)
 
@@ -120,9 +120,9 @@ class DaemonLink:
         "_owner", "_peer", "_retry", "_socket",
     )  # fmt: skip
 
-    def __init__(self, daemon: Daemon, owner: Speaker, peer: Peer) -> None:
+    def __init__(self, daemon: Daemon, owner: Owner, peer: Peer) -> None:
         self._daemon = daemon
-        self._owner: Speaker | None = owner
+        self._owner: Owner | None = owner
         self._peer = peer
         self._socket: socket.socket | None = None
         self._is_joined = self._is_joining = self._is_read = self._is_sent_to = self._is_finished = False

@@ -7,13 +7,13 @@ Rules
 """
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from bccnd import __version__
 from bccnd.doctor.finding import Finding, Level, as_json
 from bccnd.doctor.findings import Facts, examine
-from bccnd.mux.speakers import WENT_AWAY, Errand, Link, Room, Speaker, refusal
+from bccnd.mux.speakers import WENT_AWAY, Connect, Errand, Room, refusal
 from bpmux.entities import Request
 
 # Of clients, and of sources, with 100 rows each: to judge more would take the others' turns.
@@ -31,9 +31,7 @@ class Examination(Errand):
     ``left_out``: names of clients that are not judged, such as the asker.
     """
 
-    def __init__(
-        self, room: Room, entity: Request, connect: Callable[[Speaker], Link], left_out: Collection[str]
-    ) -> None:
+    def __init__(self, room: Room, entity: Request, connect: Connect, left_out: Collection[str]) -> None:
         self._left_out = left_out
         self._status: dict[str, Any] = {}
         self._rows: dict[str, list[dict[str, Any]]] = {"clients": [], "sources": []}

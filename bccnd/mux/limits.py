@@ -35,7 +35,7 @@ CHUNKS = 2048
 
 # Chunks that have the work of one channel or request that is opened: a link to the daemon is made for it.
 OPENING = 32
-# And of one frame of WebSocket.
+# And of one frame of WebSocket, or record of TLS.
 FRAME = 4
 
 # What is written to a peer in one turn: then the others have theirs.
@@ -49,6 +49,9 @@ GREETING_SECONDS = 10.0
 
 # Connections at a time of which nobody knows yet who they are: a handshake of TLS costs a millisecond and 100 KB.
 THRESHOLDS = 128
+
+# Records of TLS that carry nothing, of each of those: a handshake has some ten.
+HANDSHAKE = 100
 
 # Chunks a second that carry nothing, of a peer elsewhere: a client grants credit in portions of half a window.
 CHATTER = 1000

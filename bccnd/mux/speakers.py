@@ -46,6 +46,27 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
+class Owner(Protocol):
+    """Whom a link is for, as the link sees it."""
+
+    def joined(self) -> None:
+        """The daemon knows whom the link is for."""
+
+    def appetite(self) -> int:
+        """How many packets may be read now."""
+
+    def received(self, packets: list[bytes]) -> None: ...
+
+    def takes_more(self) -> None:
+        """The daemon may take packets again."""
+
+    def ended(self, reason: bytes) -> None:
+        """The link has ended, or could not be made."""
+
+
+Connect = Callable[[Owner], Link]
+
+
 class Room(Protocol):
     """What a speaker needs of the connection that it is on."""
 
@@ -65,42 +86,28 @@ class Room(Protocol):
 
 
 class Speaker:
-    """``connect(owner)`` makes the link."""
+    """What all of them share. Each kind makes its link itself, when it is ready for it."""
 
-    def __init__(self, room: Room, entity: Channel | Request, connect: "Callable[[Speaker], Link]") -> None:
+    _link: Link
+
+    def __init__(self, room: Room, entity: Channel | Request) -> None:
         self.entity = entity
         self._room = room
         self._endpoint = room.endpoint
-        self._is_joined = self._is_over = False
-        self._link = connect(self)
+        self._is_over = False
 
     # --- from the link ---
 
-    def joined(self) -> None:
-        """The daemon knows whom the link is for."""
-        self._is_joined = True
-
     def appetite(self) -> int:
-        """How many packets may be read now."""
         return BATCH
 
-    def received(self, packets: list[bytes]) -> None:
-        raise NotImplementedError
-
     def takes_more(self) -> None:
-        """The daemon may take packets again."""
+        """Only a session has packets that wait."""
 
     def ended(self, reason: bytes = WENT_AWAY) -> None:
-        """The link has ended, or could not be made."""
         self.end(reason)
 
     # --- from the peer ---
-
-    def take(self, packet: bytes) -> None:
-        raise NotImplementedError
-
-    def push(self) -> None:
-        """Pass on what was taken."""
 
     def go_on(self) -> None:
         """There is credit again, or room."""
@@ -128,7 +135,7 @@ class Speaker:
             self._room.has_output()
 
     def _say(self, reason: bytes) -> None:
-        raise NotImplementedError
+        self._endpoint.close(self.entity, reason)
 
     def _drop(self) -> None:
         if not self._is_over:
@@ -142,10 +149,10 @@ class Reader(Speaker):
 
     entity: Channel
 
-    def __init__(self, room: Room, entity: Channel, connect: "Callable[[Speaker], Link]") -> None:
+    def __init__(self, room: Room, entity: Channel) -> None:
+        super().__init__(room, entity)
         self._rest: list[bytes] = []  # was read, and found no room: at most what a socket holds
         self._ending: bytes | None = None  # the link has ended, and something of it is not passed on
-        super().__init__(room, entity, connect)
 
     def appetite(self) -> int:
         endpoint, channel = self._endpoint, self.entity
@@ -191,11 +198,12 @@ class Reader(Speaker):
 class Session(Reader):
     """A duplex ``bus``: one client of the daemon."""
 
-    def __init__(self, room: Room, entity: Channel, connect: "Callable[[Speaker], Link]") -> None:
+    def __init__(self, room: Room, entity: Channel, connect: Connect) -> None:
+        super().__init__(room, entity)
         self._waiting: list[bytes] = []  # what the daemon has not taken
         self._weight = 0
-        self._is_blocked = self._is_closed = self._is_deaf = False
-        super().__init__(room, entity, connect)
+        self._is_joined = self._is_blocked = self._is_closed = self._is_deaf = False
+        self._link = connect(self)
         self._endpoint.set_window(entity, limits.WINDOW)
 
     # --- from the peer ---
@@ -210,6 +218,7 @@ class Session(Reader):
             self.end(b"limit: too many packets wait for the daemon")
 
     def push(self) -> None:
+        """Pass on what was taken."""
         waiting = self._waiting
         if not self._is_joined or self._is_blocked or self._is_over:
             return
@@ -232,6 +241,7 @@ class Session(Reader):
         self.push()
 
     def cancelled(self) -> None:
+        self.push()
         self._is_closed = self._is_deaf = True
         self._rest.clear()
         if not self._waiting:
@@ -252,7 +262,7 @@ class Session(Reader):
     # --- from the daemon ---
 
     def joined(self) -> None:
-        super().joined()
+        self._is_joined = True
         self.push()
 
     def takes_more(self) -> None:
@@ -270,7 +280,7 @@ class Session(Reader):
         super().ended(b"" if self._is_closed else reason)
 
     def _say(self, reason: bytes) -> None:
-        self._endpoint.close(self.entity, reason)
+        super()._say(reason)
         self._endpoint.cancel(self.entity, reason)
 
     def _drop(self) -> None:
@@ -286,15 +296,13 @@ class Session(Reader):
 class Subscription(Reader):
     """A stream ``SUB <pattern>``: a client with one subscription. It gets MSG, and the notice ``dropped``."""
 
-    def __init__(
-        self, room: Room, entity: Channel, connect: "Callable[[Speaker], Link]", pattern: bytes
-    ) -> None:
+    def __init__(self, room: Room, entity: Channel, connect: Connect, pattern: bytes) -> None:
+        super().__init__(room, entity)
         self._pattern = pattern
         self._wants_directed = pattern.startswith(b"!")
-        super().__init__(room, entity, connect)
+        self._link = connect(self)
 
     def joined(self) -> None:
-        super().joined()
         # Both fit a socket that nothing was sent to.
         self._link.send((b"SUB " + self._pattern,))
 
@@ -318,23 +326,18 @@ class Subscription(Reader):
         """A SUB makes the daemon deliver directed messages, too."""
         return not packet.startswith(b"MSG !") or self._wants_directed
 
-    def _say(self, reason: bytes) -> None:
-        self._endpoint.close(self.entity, reason)
-
 
 class Errand(Speaker):
     """A request: one question to the daemon, and its answer."""
 
     entity: Request
 
-    def __init__(
-        self, room: Room, entity: Request, connect: "Callable[[Speaker], Link]", question: bytes
-    ) -> None:
+    def __init__(self, room: Room, entity: Request, connect: Connect, question: bytes) -> None:
+        super().__init__(room, entity)
         self._question = question
-        super().__init__(room, entity, connect)
+        self._link = connect(self)
 
     def joined(self) -> None:
-        super().joined()
         self._link.send((self._question,))
 
     def received(self, packets: list[bytes]) -> None:
@@ -351,9 +354,6 @@ class Errand(Speaker):
         self._endpoint.respond(self.entity, answer)
         self._drop()
         self._room.has_output()
-
-    def _say(self, reason: bytes) -> None:
-        self._endpoint.close(self.entity, reason)
 
 
 def refusal(packet: bytes) -> bytes:

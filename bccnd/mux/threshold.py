@@ -3,7 +3,7 @@
 Rules
 - Each has GREETING_SECONDS, and there are THRESHOLDS of them at a time. For one more the oldest of the address
   that has most is closed: nobody keeps others out who has one address.
-- Nothing but the carrier reads what comes; it keeps no more than a handshake has.
+- Nothing but the carrier reads what comes; it keeps no more than a handshake has, and works for no more.
 - Who is through is handed on with its carrier, which may hold some bytes already.
 - Who is not, and is told something, such as a page, has what is left of its time to read that.
 """
@@ -73,6 +73,8 @@ class Threshold:
             return
         if not self._say(self._carrier.outgoing()):
             self.drop("left")
+        elif self._carrier.chatter > limits.HANDSHAKE:
+            self.drop("protocol-limit")
         elif self._carrier.is_ready:
             self._leave()
             self._welcome(self._socket, early)

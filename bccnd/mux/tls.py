@@ -2,6 +2,8 @@
 
 Rules
 - A peer has a certificate that the authorities in the settings signed, or gets no further than the handshake.
+- Records are counted by their heads, and those that carried nothing are chatter: a change of keys has 27 bytes and
+  the work of some chunks, and nobody sees it in what the library reads.
 - A context is made of files once. A reload makes another for those who come in from then on, and drops nobody.
 """
 
@@ -15,6 +17,8 @@ from bccnd.mux.peer import Peer
 from bccnd.mux.settings import Certified, MuxSettings
 
 PIECE = 64 * 1024
+# Letters of a name in a refusal.
+SHOWN = 255
 
 
 def make_context(certificate: Path, key: Path, authorities: Path | None) -> ssl.SSLContext:
@@ -54,21 +58,57 @@ def _reason(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
+class Records:
+    """``count``: how many have begun in the bytes so far."""
+
+    _HEAD = 5  # type, version, and the length in two bytes
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._left = 0  # bytes of the last one that are still to come
+        self._begun = b""  # of a head
+
+    def add(self, data: bytes) -> None:
+        if self._begun:
+            data = self._begun + data
+        at, end = self._left, len(data)
+        while at + self._HEAD <= end:
+            at += self._HEAD + int.from_bytes(data[at + 3 : at + self._HEAD])
+            self.count += 1
+        self._begun = data[at:]
+        self._left = max(0, at - end)
+
+
 class Tls:
     """The server's side of one connection."""
 
-    chatter = frames = 0
     has_ended = False
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self.is_ready = False
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._in, self._out, server_side=True)
+        self._records = Records()
+        self._pieces = 0  # a read gives what one record carried
 
     @property
     def names(self) -> list[str]:
-        """What the certificate of the peer calls it: its DNS names, then its common name."""
-        return [*_names(self._object.getpeercert() or {})]
+        """What the certificate of the peer calls it: its DNS names, then its common name.
+
+        None at all where one of them is no text: a DNS name may hold any byte that an authority signs.
+        """
+        try:
+            return [*_names(self._object.getpeercert() or {})]
+        except UnicodeDecodeError:
+            return []
+
+    @property
+    def frames(self) -> int:
+        return self._records.count
+
+    @property
+    def chatter(self) -> int:
+        return self._records.count - self._pieces
 
     @property
     def replies(self) -> int:
@@ -80,6 +120,7 @@ class Tls:
 
     def received(self, data: bytes) -> bytes:
         self._in.write(data)
+        self._records.add(data)
         pieces: list[bytes] = []
         try:
             if not self.is_ready:
@@ -92,6 +133,7 @@ class Tls:
             pass
         except ssl.SSLError as error:
             raise CarrierError("tls") from error
+        self._pieces += len(pieces)
         return b"".join(pieces)
 
     def outgoing(self, data: bytes = b"") -> bytes:
@@ -116,4 +158,7 @@ def certified(names: Sequence[str], users: Sequence[Certified]) -> Peer | bytes:
     for user in users:
         if user.name in names:
             return Peer(user.user, user.groups, 0, user.name.encode())
-    return f"refused the certificate of {names[0] if names else 'nobody'} is no user's here".encode()
+    if not names:
+        return b"refused the certificate has no name that can be read"
+    shown = "".join(letter if letter.isprintable() else "?" for letter in names[0][:SHOWN])
+    return f"refused the certificate of {shown} is no user's here".encode()

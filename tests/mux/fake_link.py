@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bccnd.mux.conversation import Conversation
-from bccnd.mux.speakers import GONE, Speaker
+from bccnd.mux.speakers import GONE, Owner
 from bpmux.endpoint import Endpoint
 from bpmux.entities import Channel, Request
 from bpmux.events import Cancelled, Closed, Event, Message, Responded
@@ -13,7 +13,7 @@ from bpmux.events import Cancelled, Closed, Event, Message, Responded
 class FakeLink:
     """``taken``: what the daemon has; ``room``: how many packets it takes; ``unread``: what it has for the owner."""
 
-    def __init__(self, owner: Speaker) -> None:
+    def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.taken: list[bytes] = []
         self.room = 1_000_000
@@ -64,7 +64,7 @@ class Talk:
         self.seen: list[Event] = []
         self.seen = self.settle()
 
-    def _connect(self, owner: Speaker) -> FakeLink:
+    def _connect(self, owner: Owner) -> FakeLink:
         self.links.append(FakeLink(owner))
         return self.links[-1]
 

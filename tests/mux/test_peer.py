@@ -3,6 +3,7 @@
 import pytest
 
 from bccnd.mux.peer import GROUPS_LIMIT, Peer
+from bccnd.mux.settings import Certified
 from bccnd.relay.identity import parse_peer
 
 
@@ -24,6 +25,15 @@ def test_the_daemon_reads_what_is_said_of_a_peer(peer: Peer) -> None:
         peer.uid, peer.groups[0], peer.pid, peer.program,
     )  # fmt: skip
     assert found.groups == set(peer.groups[1:])
+
+
+@pytest.mark.parametrize("name", [" ", " a  b ", "é" * 20, "☃/*>!", "\x7f\x01", "*", "x" * 255], ids=ascii)
+def test_any_name_of_the_settings_can_be_said(name: str) -> None:
+    """As ``[[mux.peers]]`` has it, cut within a letter, too."""
+    user = Certified(name=name, user=1, groups=(2,))
+    found = parse_peer(Peer(user.user, user.groups, 0, user.name.encode()).introduction.partition(b"\0")[2])
+    assert (found.uid, found.gid, found.program) == (1, 2, name.encode()[:32])
+    assert found.shown_program.isprintable()
 
 
 def test_what_the_daemon_would_not_read_is_left_out() -> None:

@@ -17,12 +17,13 @@ from tests.mux.in_process import until
 
 
 class Slow:
-    """A carrier that is ready after ``ready``, answers each read with a dot, and takes no ``!``."""
+    """A carrier that is ready after ``ready``, answers each read with a dot, takes no ``!``, and counts ``~``."""
 
     has_ended = is_ready = False
     chatter = replies = 0
 
     def received(self, data: bytes) -> bytes:
+        self.chatter += data.count(b"~")
         if b"!" in data:
             raise CarrierError("tls")
         _, found, rest = data.partition(b"ready")
@@ -87,7 +88,16 @@ async def test_who_is_ready_goes_on_with_what_came_early(hall: Hall) -> None:
     assert not hall.house.dropped
 
 
-@pytest.mark.parametrize(("said", "why"), [(b"!", "tls"), (b"", "left")])
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"!", "tls"),
+        (b"", "left"),
+        (b"~" * limits.HANDSHAKE + b"~", "protocol-limit"),
+        (b"ready" + b"~" * limits.HANDSHAKE + b"~", "protocol-limit"),
+    ],
+    ids=["foreign", "left", "chatter", "chatter-behind"],
+)
 async def test_who_is_not_what_is_wanted_is_dropped(hall: Hall, said: bytes, why: str) -> None:
     theirs = hall.enter()
     if said:

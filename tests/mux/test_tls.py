@@ -1,7 +1,9 @@
 """TLS without a socket: a client and the carrier, joined in memory."""
 
+import socket
 import ssl
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,11 @@ from bccnd.errors import ConfigError
 from bccnd.mux.carrier import CarrierError
 from bccnd.mux.peer import Peer
 from bccnd.mux.settings import Certified, MuxSettings
-from bccnd.mux.tls import Tls, certified, context_of, make_context
+from bccnd.mux.tls import Records, Tls, certified, context_of, make_context
 from tests.documents import blocks
 from tests.mux.certificates import Certificates
+from tests.mux.key_updates import KeyChanger, library
+from tests.needs import cannot_run
 
 pytestmark = pytest.mark.needs("openssl")
 
@@ -96,6 +100,41 @@ def test_nobody_gets_in_without_a_certificate_that_counts(made: Certificates, ot
         assert carrier.outgoing(), "an alert says why"
 
 
+def test_records_are_counted_however_they_are_cut() -> None:
+    data = b"".join(b"\x17\x03\x03" + size.to_bytes(2) + bytes(size) for size in (1, 0, 7, 300, 16_000, 3))
+    for step in (1, 2, 5, 6, 7, 400, 20_000):
+        records = Records()
+        for at in range(0, len(data), step):
+            records.add(data[at : at + step])
+        assert records.count == 6
+
+
+def test_changes_of_keys_are_work_and_chatter(made: Certificates) -> None:
+    """They cost more than what they bring. What else comes meanwhile is no chatter."""
+    libssl = library()
+    if libssl is None:
+        cannot_run("needs libssl")
+    carrier = server(made)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for end in (ours, theirs):
+            end.setblocking(False)
+        changer = KeyChanger(libssl, theirs.fileno(), *made.files("reports"))
+        while not (changer.connect() and carrier.is_ready):
+            with suppress(BlockingIOError):
+                carrier.received(ours.recv(1 << 16))
+            ours.send(carrier.outgoing() or b"")
+        before = carrier.chatter
+        assert before < 20
+        for count in range(100):
+            assert changer.change_key()
+            assert count % 10 or changer.write(b"x")
+        assert carrier.received(ours.recv(1 << 16)) == b"x" * 10
+        assert carrier.chatter - before == 100
+        assert carrier.frames == carrier.chatter + 10
+        changer.close()
+
+
 def test_what_is_no_tls_is_a_fault(made: Certificates) -> None:
     with pytest.raises(CarrierError):
         server(made).received(b"GET / HTTP/1.1\r\n\r\n")
@@ -110,7 +149,30 @@ def test_a_certificate_is_the_user_that_the_settings_say() -> None:
     assert certified(["x", "b"], users) == Peer(4, (5,), 0, b"b")
     assert certified(["b", "a"], users) == Peer(1, (2, 3), 0, b"a")
     assert certified(["x", "y"], users) == b"refused the certificate of x is no user's here"
-    assert certified([], []) == b"refused the certificate of nobody is no user's here"
+    assert certified([], []) == b"refused the certificate has no name that can be read"
+    assert certified(["a\0\nb"], []) == b"refused the certificate of a??b is no user's here"
+    assert len(certified(["x" * 60_000], [])) <= 300  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("subject", "extensions", "names"),
+    [
+        ("/CN=reports", [b"subjectAltName=DNS:caf\xe9.example"], []),
+        ("/O=reports", [b"subjectAltName=DER:30078205fffe804142"], []),
+        ("/CN=Zoë ☃", [], ["Zoë ☃"]),
+        ("/CN=x", ["subjectAltName=DER:30078205610062632e"], ["a\0bc.", "x"]),
+        ("/O=reports", ["subjectAltName=IP:127.0.0.1,email:a@b.example"], []),
+    ],
+    ids=["latin-1", "bytes", "letters", "nul", "none"],
+)
+def test_a_certificate_may_have_any_name(
+    other: Certificates, subject: str, extensions: list[bytes | str], names: list[str]
+) -> None:
+    other.sign("odd", subject, *extensions)
+    carrier = Tls(make_context(*other.files("reports"), other.ca))
+    Client(other.client("odd")).shake(carrier)
+    assert carrier.is_ready
+    assert carrier.names == names
 
 
 def test_files_that_are_none_are_named(made: Certificates, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import { number, seconds } from "./figures.js";
 /** @typedef {import("./figures.js").Cell} Cell */
 /** @typedef {import("./table_view.js").Row} Row */
 
-export const HOST_HEADS = ["host or source", "address", "lost", "of all", "repaired", "silent for", "state"];
+export const HOST_HEADS = ["host or source", "lost", "of all", "repaired", "silent for", "state", "address"];
 
 /**
  * A row for each host, and behind it those of its sources where it is open.
@@ -67,12 +67,12 @@ function cellsOf(row, name) {
   const sent = row.received + row.lost;
   return [
     { text: name },
-    { text: row.address },
     { ...number(row.lost), isWarning: row.lost > 0 },
     { text: row.lost ? `${((100 * row.lost) / sent).toFixed(1)} %` : "", isNumber: true, isWarning: row.lost > 0 },
     number(row.repaired),
     { text: seconds(row.silent), isNumber: true },
     { text: row.state, isWarning: row.isSilent },
+    { text: row.address },
   ];
 }
 

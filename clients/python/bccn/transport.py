@@ -1,6 +1,6 @@
 """One socket to the daemon: find it, connect, send a packet, receive a packet, close. It knows of no requests.
 
-``transport_to`` chooses: this one, or for the address of a door the one of ``stream``, imported for it alone.
+``transport_to`` chooses: this one, or for the address of a door that of ``bccn_door``, imported for it alone.
 
 Rules:
 1. The socket does not block: ``send`` and ``receive_into`` say when they could do nothing. The caller waits.
@@ -165,7 +165,7 @@ def transport_to(path: Path | None, credentials: Credentials) -> Transport:
     address = os.fspath(path or os.environ.get("BCCN_SOCKET") or os.environ.get("BCCN_CONNECT", ""))
     if not address.startswith(DOORS):
         return Transport(address)
-    from bccn.stream import StreamTransport  # few programs need it
+    from bccn_door.carrier import StreamTransport  # few programs need it
 
     return StreamTransport(address, credentials)
 

@@ -42,9 +42,12 @@ final class CarrierChecks {
             }
         });
         Checks.run("a session by TLS", () -> overTls(options -> options.cert(file("own.pem"), file("own.key")), null));
-        Checks.run("a door by another name is refused",
+        Checks.run("a door by another name is none",
                 () -> overTls(options -> options.cert(file("own.pem"), file("own.key")).serverName("elsewhere"),
-                        Code.REFUSED));
+                        Code.UNAVAILABLE));
+        Checks.run("a door of an authority that is not ours is none",
+                () -> overTls(options -> options.cert(file("own.pem"), file("own.key")).ca(file("own.pem")),
+                        Code.UNAVAILABLE));
         Checks.run("a program without a certificate is refused", () -> overTls(options -> options, Code.REFUSED));
         Checks.run("a program that the door does not trust is refused", () -> overTls("door.pem",
                 options -> options.cert(file("own.pem"), file("own.key")), Code.REFUSED));

@@ -8,7 +8,6 @@ import bccn.bpmux.Channel;
 import bccn.bpmux.Endpoint;
 import bccn.bpmux.Event;
 import bccn.bpmux.Limits;
-import java.io.EOFException;
 import java.io.IOException;
 import java.nio.file.AccessDeniedException;
 import java.util.ArrayDeque;
@@ -128,13 +127,12 @@ final class Link {
 
     private BccnException failed(IOException e) {
         boolean isForbidden = e instanceof AccessDeniedException;
-        boolean isRefused = isForbidden || (e instanceof SSLException && !(e.getCause() instanceof EOFException));
+        boolean isAlert = e instanceof SSLException && e.getMessage() != null && e.getMessage().startsWith(ALERT);
         String text = isForbidden ? "no permission to connect to " + carrier
-                : e.getMessage() != null && e.getMessage().startsWith(ALERT)
-                ? "the door at " + carrier + " does not take our certificate: " + e.getMessage()
+                : isAlert ? "the door at " + carrier + " does not take our certificate: " + e.getMessage()
                 : "no door at " + carrier + ": " + e.getMessage();
         BccnException known = ended(endpoint == null ? text : "the connection to the door broke: " + e.getMessage());
-        return isRefused && reason == null && !isGreeted ? new BccnException.Rejected(Code.REFUSED, text) : known;
+        return (isForbidden || isAlert) && reason == null && !isGreeted ? new BccnException.Rejected(Code.REFUSED, text) : known;
     }
 
     /** The time for a greeting is over. */

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import bccn
-from bccn.stream import WINDOW, StreamTransport
 from bccn.transport import PACKET_LIMIT, READABLE
+from bccn_door.carrier import WINDOW, StreamTransport
 from tests.clients.drivers import CLIENTS
 from tests.clients.scripted_door import ScriptedDoor
 from tests.packet_client import PATIENCE, wait_until

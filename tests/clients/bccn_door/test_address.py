@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import bccn
-from bccn.doors import connected
+from bccn_door.address import connected
 from tests.clients.scripted_door import ScriptedDoor
 from tests.packet_client import PATIENCE
 

@@ -24,9 +24,9 @@ from contextlib import suppress
 from threading import Thread
 from time import monotonic, sleep
 
-from bccn.doors import connected, fault
 from bccn.errors import BccnError, ProtocolError, RefusedError, UnavailableError
 from bccn.transport import MEMORY_PAUSE, NO_SIGNAL, PACKET_LIMIT, Credentials, Transport, off_standard
+from bccn_door.address import connected, fault
 from bpmux.endpoint import Endpoint
 from bpmux.entities import Channel
 from bpmux.errors import BpmuxError

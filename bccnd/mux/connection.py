@@ -15,11 +15,13 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
 from bccnd.mux import limits
 from bccnd.mux.accounts import Accounts
+from bccnd.mux.archive import Archive
 from bccnd.mux.carrier import Carrier, CarrierError, foreign_line, is_foreign
 from bccnd.mux.conversation import Conversation
 from bccnd.mux.daemon import Daemon
@@ -34,12 +36,18 @@ log = structlog.get_logger()
 
 
 class House:
-    """What all connections share. ``counts``: what happened, by name; ``dropped``: connections, by reason."""
+    """What all connections share.
 
-    def __init__(self, loop: AbstractEventLoop, daemon: Daemon, accounts: Accounts) -> None:
+    ``archive``: what is recorded here; ``counts``: what happened, by name; ``dropped``: connections, by reason.
+    """
+
+    def __init__(
+        self, loop: AbstractEventLoop, daemon: Daemon, accounts: Accounts, archive: Archive | None = None
+    ) -> None:
         self.loop = loop
         self.daemon = daemon
         self.accounts = accounts
+        self.archive = archive or Archive(loop, None)
         self.connections: set[Connection] = set()
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
@@ -69,7 +77,9 @@ class Connection:
         self._has_begun = False  # its first bytes have come
         self._is_greeted = self._is_awake = self._is_gone = self._is_read = False
         self._endpoint = endpoint = Endpoint(self._loop.time(), limits.ENDPOINT)
-        self._conversation = Conversation(endpoint, house.daemon.connector(peer), self._wake, turned_away)
+        lend = partial(house.archive.lend, peer.uid)
+        connect = house.daemon.connector(peer)
+        self._conversation = Conversation(endpoint, connect, self._wake, turned_away, lend)
         self._unsent = b""
         self._chatter_limit, self._chatter_seen, self._chatter_since = chatter, 0, self._loop.time()
         self._work = 0

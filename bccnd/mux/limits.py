@@ -81,3 +81,28 @@ ACCEPTS = 16
 
 # Seconds for all to hear that the door stops.
 FAREWELL_SECONDS = 2.0
+
+# Replays at a time, of all and of one user. One thread reads for all of them, and users take turns at it.
+REPLAYS = 32
+USER_REPLAYS = 4
+
+# What a replay takes to read a file, about: pages of some columns, and the footer.
+REPLAY_BYTES = 2 * 1024 * 1024
+
+# Rows that are read at a time, at most, and bytes of them, about: some milliseconds of work.
+PORTION_ROWS = 1024
+PORTION_BYTES = 256 * 1024
+# Portions without a row that is wanted, until others have their turn.
+EMPTY_PORTIONS = 16
+
+# Bytes of live messages that a replay holds until its record has reached them. What is older goes for it, and the
+# record then has to reach further.
+SEAM_BYTES = 4 * 1024 * 1024
+
+# Seconds between two looks for a new file, and those after which the recorder is taken for dead: it ends a file
+# every 30 seconds unless it is told otherwise.
+LOOK_SECONDS = 0.5
+SEAM_SECONDS = 120.0
+
+# Seconds after which a replay asks the daemon again whether its user may have this.
+RIGHTS_SECONDS = 10.0

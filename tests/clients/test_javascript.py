@@ -79,6 +79,18 @@ def test_modules_are_short() -> None:
     assert {name: lines for name, lines in lengths.items() if lines > 420} == {}
 
 
+def test_a_worker_that_is_interrupted_leaves_in_order(
+    shared_daemon: DaemonProcess, doorway: Doorway, tmp_path: Path
+) -> None:
+    log = tmp_path / "worker.log"
+    command = ["node", "examples/worker.js", doorway.to(str(shared_daemon.socket))]
+    assert workers.end_at_ctrl_c(command, FOLDER, log) == ("0 done\n", 0)
+    assert log.read_text() == ""
+    once_it_listens = "const look = () => listenerCount('SIGINT') ? kill(pid, 'SIGINT') : setImmediate(look)"
+    interrupted = f"with (process) {{ {once_it_listens}; look() }}; import('./examples/worker.js')"
+    assert run("node", "--eval", interrupted, BCCN_CONNECT=f"unix:{tmp_path}/none.sock") == ""
+
+
 def test_the_worker_serves_beats_and_survives_a_restart(
     daemon: DaemonProcess, doorway: Doorway, tmp_path: Path
 ) -> None:

@@ -113,7 +113,7 @@ def test_a_token_of_the_address_is_kept_and_not_shown(browser: Browser, address:
     shows(browser, "state", "connected as ")
     browser.run("sessionStorage.clear()")
     browser.go(f"{address}#token=sixteen-letters-9")
-    shows(browser, "refusal", "refused")
+    shows(browser, "refusal", "refuses this token")
     assert browser.run("return document.activeElement.id") == "token"
 
 

@@ -134,7 +134,15 @@ function askForToken(why) {
 /** @param {string} token */
 function enter(token) {
   say("connecting", false);
-  open(token).catch((error) => askForToken(error instanceof Error ? error.message : `${error}`));
+  open(token).catch(async (error) => askForToken(await whyNot(error)));
+}
+
+/** A browser does not say why a WebSocket is refused: that the door is there says it. @param {any} error */
+async function whyNot(error) {
+  if (error.code === "invalid") return "That is no token: it has a character that no token has.";
+  if (!error.message?.startsWith("no WebSocket")) return error.message ?? `${error}`;
+  const isThere = await fetch("/settings.json").then(({ ok }) => ok, () => false);
+  return isThere ? "The door refuses this token: it knows no such one." : "The door does not answer: bccnd-mux does not run there.";
 }
 
 at("door").addEventListener("submit", (/** @type {SubmitEvent} */ event) => {

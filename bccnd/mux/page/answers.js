@@ -15,6 +15,7 @@ const ASK_PART = 10;
 const LINKS = "bccnd/links";
 const LINKS_WAIT = 1000;
 const NO_HOSTS = "No source of another host is heard.";
+const NO_RIGHT = "This takes a right that your token has not.";
 const NO_LINKS = "No uplink has answered: none runs on this segment, or none hears this host.";
 
 const at = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
@@ -95,7 +96,7 @@ async function keepAsking(every, ask) {
 async function tell(note, work) {
   try {
     await work();
-  } catch (error) {
-    put(at(note), error instanceof Error ? error.message : `${error}`);
+  } catch (/** @type {any} */ error) {
+    put(at(note), error.code === "refused" ? NO_RIGHT : error.message ?? `${error}`);
   }
 }

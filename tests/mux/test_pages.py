@@ -64,6 +64,8 @@ def test_the_browser_is_told_what_may_do_what() -> None:
 
 
 def test_the_page_is_told_whether_it_may_publish() -> None:
+    """It shows its box for that when it has read so, and not before."""
+    assert '<section id="publish" aria-labelledby="publish-title" hidden>' in PAGES["/"].body.decode()
     assert PAGES["/settings.json"].body == b'{"publish": false}'
     assert read_pages({"publish": True})["/settings.json"].body == b'{"publish": true}'
 

@@ -33,9 +33,13 @@ function connected(token) {
 /** @param {string} token */
 async function open(token) {
   const bus = await connected(token);
+  let none = "No message yet.";
   let ofTail;
   try {
-    await bus.subscribe(">");
+    await bus.subscribe(">").catch((error) => {
+      if (error.code !== "refused") throw error;
+      none = "Your token has no right to all channels. The tail follows the patterns that it has a right to.";
+    });
     ofTail = await connected(token);
   } catch (error) {
     await bus.close();
@@ -57,7 +61,7 @@ async function open(token) {
   at("door").hidden = true;
   at("board").hidden = at("views").hidden = false;
   state();
-  follow(bus, ofTail);
+  follow(bus, ofTail, none);
   void askOn(bus, ofTail);
   void offerToPublish(bus);
   at("look").addEventListener("click", () => askNow(bus));
@@ -93,10 +97,11 @@ function say(text, isWarning) {
 /**
  * @param {any} bus
  * @param {any} ofTail
+ * @param {string} none  what is said where there are no channels
  */
-function follow(bus, ofTail) {
+function follow(bus, ofTail, none) {
   const [tree, tail, reading] = [new Tree(), new Tail(), new Reading()];
-  const treeView = new TreeView(tree, at("channels"), at("channels-note"), at("tree-region"));
+  const treeView = new TreeView(tree, at("channels"), at("channels-note"), at("tree-region"), none);
   const following = new Following(ofTail, (message) => tail.note(message, new Date()));
   const tailView = new TailView(tail, (pattern) => following.follow(pattern), {
     ...{ list: at("tail"), note: at("tail-note"), fault: at("pattern-fault"), pause: at("pause") },

@@ -8,7 +8,8 @@ import { matches } from "./client/patterns.js";
 export const LINES_LIMIT = 200;
 
 export class Tail {
-  pattern = ">";
+  /** Empty: none is followed yet. */
+  pattern = "";
   contains = "";
   isPaused = false;
   /** Messages that would have been shown since the pause began. */

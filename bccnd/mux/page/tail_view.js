@@ -1,5 +1,6 @@
 /** The tail and what it is filtered by. */
 
+import { faultOf } from "./faults.js";
 import { line, shown } from "./shown.js";
 import { put } from "./tree_view.js";
 
@@ -55,7 +56,7 @@ export class TailView {
     try {
       if (await this.#follow(wanted)) this.#tail.filter(wanted, this.#tail.contains);
     } catch (error) {
-      why = reasonOf(wanted, error, this.#tail.pattern);
+      why = faultOf(wanted, error, this.#tail.pattern);
     }
     if (wanted !== (pattern.value.trim() || ">")) return; // it has changed meanwhile
     put(fault, why);
@@ -84,18 +85,6 @@ export class TailView {
     }));
     if (isAtEnd) list.scrollTop = list.scrollHeight;
   }
-}
-
-/**
- * @param {string} pattern
- * @param {any} error
- * @param {string} last  the pattern that is still followed
- */
-function reasonOf(pattern, error, last) {
-  const still = `The tail still shows ${last}`;
-  if (error.code !== "bad-pattern") return `${error.message}. ${still}`;
-  const rule = "A * at the end of a part stands for its rest, a > at the end for all that follows, as in sensors/* and sensors/>";
-  return `${line(pattern)} is no pattern: ${line(error.text ?? error.message)}. ${rule}. ${still}`;
 }
 
 /**

@@ -14,6 +14,7 @@ export class TreeView {
   #body;
   #note;
   #region;
+  #none;
   #open = new Set();
   #focused = "";
   #factor = 1;
@@ -25,12 +26,14 @@ export class TreeView {
    * @param {HTMLElement} body  of the table
    * @param {HTMLElement} note
    * @param {HTMLElement} region  in which it scrolls
+   * @param {string} none  what the note says where there are no channels
    */
-  constructor(tree, body, note, region) {
+  constructor(tree, body, note, region, none) {
     this.#tree = tree;
     this.#body = body;
     this.#note = note;
     this.#region = region;
+    this.#none = none;
     region.addEventListener("scroll", () => this.#fill());
     body.addEventListener("click", ({ target }) => this.#turn(this.#at(target)));
     body.addEventListener("keydown", (event) => this.#pressed(event));
@@ -57,7 +60,7 @@ export class TreeView {
     const notes = [];
     if (more) notes.push(`${more} rows more have no room here: close some.`);
     if (this.#tree.homeless) notes.push(`${this.#tree.homeless} messages were on channels beyond the ${this.#tree.size} that the tree holds.`);
-    if (!rows.length) notes.push("No message yet.");
+    if (!rows.length) notes.push(this.#none);
     put(this.#note, notes.join(" "));
   }
 

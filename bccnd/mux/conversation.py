@@ -4,10 +4,12 @@ Rules
 - It decides, and does no I/O: ``connect`` makes links to the daemon, ``wake`` has what there is to send sent.
 - ``handle`` gets what the endpoint reports. What a speaker takes in one turn goes to the daemon in one go.
 - What is not known is refused with an error as its reason. Nothing is refused in silence.
-- ``waiting`` counts what waits for the daemon; the endpoint counts what waits for the peer.
+- ``waiting`` counts what waits for the daemon, and what was read of it and found no room in the endpoint, which
+  counts what waits for the peer.
 """
 
 from collections.abc import Callable
+from itertools import islice
 
 from bccnd import __version__
 from bccnd.mux import limits
@@ -54,8 +56,8 @@ def _is_argument(text: bytes) -> bool:
 class Conversation:
     """``turned_away``: the reason for which this peer gets nothing; empty for one that is served.
 
-    ``opened``: channels and requests so far. ``is_over``: the peer has left, or does not answer any more. ``lend``
-    gives a replay what it reads with, or says why not.
+    ``is_over``: the peer has left, or does not answer any more. ``lend`` gives a replay what it reads with, or says
+    why not.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class Conversation:
         lend: Lend = lambda: NONE,
     ) -> None:
         self.endpoint = endpoint
-        self.waiting = self.opened = 0
+        self.waiting = 0
         self.is_over = self.is_silent = False
         self._connect = connect
         self._wake = wake
@@ -127,7 +129,6 @@ class Conversation:
             self.part()
 
     def _opened(self, channel: Channel, payload: bytes) -> None:
-        self.opened += 1
         word, _, rest = payload.partition(b" ")
         if self._turned_away:
             self._refuse(channel, self._turned_away)
@@ -160,7 +161,6 @@ class Conversation:
         self._speakers[channel] = Replay(self, channel, self._connect, span, tape)
 
     def _requested(self, request: Request, payload: bytes) -> None:
-        self.opened += 1
         word, _, rest = payload.partition(b" ")
         if self._turned_away:
             self.endpoint.close(request, self._turned_away)
@@ -226,12 +226,16 @@ class Conversation:
                 self._errand(request, question)
 
     def sent(self) -> None:
-        """Something has gone to the peer: whoever waited for room may have it now."""
-        endpoint = self.endpoint
+        """Something has gone to the peer: of those who waited for room as many go on as it is enough for."""
+        endpoint, crowded = self.endpoint, self._crowded
         is_full = endpoint.queued > limits.QUEUED
-        for speaker in [each for each in self._crowded if not (is_full and endpoint.waiting(each.entity))]:
-            self._crowded.pop(speaker, None)
+        able = (each for each in crowded if not (is_full and endpoint.waiting(each.entity)))
+        going = list(islice(able, max(0, -(-(limits.READY - endpoint.ready) // limits.READ_ON))))
+        for speaker in going:
+            crowded.pop(speaker, None)
             speaker.go_on()
+        if going and crowded:
+            self._wake()  # they may have nothing to say, and then nothing else would bring the next ones here
 
     # --- the end ---
 

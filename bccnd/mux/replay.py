@@ -255,8 +255,7 @@ class Replay(Reader):
 
     def go_on(self) -> None:
         if not self._is_over:
-            rest, self._rest = self._rest, []
-            self._forward(rest)
+            self._forward_rest()
             self._pump()
 
     def _drop(self) -> None:

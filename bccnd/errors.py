@@ -74,6 +74,17 @@ class LinkError(ProtocolError):
         self.rule = rule
 
 
+class DndmError(ProtocolError):
+    """What a peer says, or is to be told, that DNDM does not have.
+
+    ``rule``: magic, size, header, message, content, entries, route, channel or peer.
+    """
+
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(f"{rule}: {detail}")
+        self.rule = rule
+
+
 class PacketError(ProtocolError):
     """A packet that is refused; its sender gets ``CMSG error NUL <code> <text>``."""
 

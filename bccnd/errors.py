@@ -9,6 +9,7 @@
         |-- CaptureError     a capture file did
         |-- FyrehoseError    a packet of a fyrehose backbone or client did (``rule`` says which rule)
         |-- LinkError        a datagram of a link did (``rule`` says which rule)
+        |-- DndmError        what a peer of DNDM says did (``rule`` says which rule)
         |-- PacketError      a packet on the local bus did (``code`` goes to its sender)
             |-- FramingError   so badly that what follows cannot be trusted: the client is closed
             |-- DeniedError    by asking for what its sender has no right to (``right``)

@@ -59,7 +59,7 @@ class Peer:
         return next((value for key, value in self.params if key == name), "")
 
     def covers(self, path: str) -> bool:
-        """Whether a route with this path is for the peer: its own path is a beginning of it, token by token."""
+        """Whether the peer may publish a route with this path: its own is a beginning, token by token."""
         return not self.path or f"{path}.".startswith(f"{self.path}.")
 
     def covers_as_text(self, path: str) -> bool:

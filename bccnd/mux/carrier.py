@@ -9,7 +9,10 @@ class CarrierError(Exception):
 
 class Carrier(Protocol):
     def received(self, data: bytes) -> bytes:
-        """What of these bytes of the socket is for the endpoint. Raises ``CarrierError``."""
+        """What of these bytes of the socket is for the endpoint. Raises ``CarrierError``.
+
+        It may leave some of the work to the next call; then it ``is_behind``, and ``received(b"")`` goes on.
+        """
 
     def outgoing(self, data: bytes = b"") -> bytes:
         """What goes to the socket: what the carrier has to say itself, then ``data`` of the endpoint.
@@ -19,6 +22,9 @@ class Carrier(Protocol):
 
     @property
     def is_ready(self) -> bool: ...
+
+    @property
+    def is_behind(self) -> bool: ...
 
     @property
     def has_ended(self) -> bool:
@@ -38,14 +44,14 @@ class Carrier(Protocol):
 
     @property
     def held(self) -> int:
-        """Bytes of something that has not come as a whole."""
+        """Bytes of something that has not come as a whole, or was not looked at."""
 
 
 class Plain:
     """A socket that carries the bytes as they are."""
 
     is_ready = True
-    has_ended = False
+    has_ended = is_behind = False
     chatter = frames = replies = held = 0
 
     def received(self, data: bytes) -> bytes:

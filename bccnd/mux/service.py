@@ -20,6 +20,7 @@ from bccnd import __version__
 from bccnd.errors import BccndError
 from bccnd.mux import limits
 from bccnd.mux.accounts import Accounts
+from bccnd.mux.archive import Archive
 from bccnd.mux.connection import House
 from bccnd.mux.daemon import Daemon
 from bccnd.mux.entrance import Entrance, far_entrance, local_entrance
@@ -64,7 +65,8 @@ class Service:
         self._supervision = Supervision(loop, watchdog)
         self._health = Health(loop, self._metrics, self._unready)
         daemon = Daemon(loop, bccn.socket_path(settings.socket or None), settings.sessions)
-        self._house = House(loop, daemon, Accounts(settings.connections, settings.user_connections))
+        accounts = Accounts(settings.connections, settings.user_connections)
+        self._house = House(loop, daemon, accounts, Archive(loop, settings.recorded))
         self._entrances: list[Entrance] = []
         self._stop = asyncio.Event()
         self._ticking: asyncio.TimerHandle | None = None
@@ -144,6 +146,7 @@ class Service:
             "links": house.daemon.links,
             "links_limit": house.daemon.most,
             "held": house.accounts.held,
+            "replays": house.archive.replays,
             "ended": house.dropped,
         }
         return render(snapshot, accept)
@@ -164,6 +167,7 @@ class Service:
         self._house.accounts.total = settings.connections
         self._house.accounts.each = settings.user_connections
         self._house.daemon.most = settings.sessions
+        self._house.archive.folder = settings.recorded
         allow_descriptors(settings.connections + settings.sessions, "bccnd-mux")
         if held:
             log.warning("needs a restart", settings=held)
@@ -189,6 +193,7 @@ class Service:
             entrance.close()
         for connection in list(self._house.connections):
             connection.drop("stopped")
+        self._house.archive.close()
         self._health.close()
         self._supervision.close()
         log.info("stopped", connections=self._house.counts["connections"])

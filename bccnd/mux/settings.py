@@ -141,6 +141,9 @@ class MuxSettings(BaseModel):
     sessions: int = _number(
         4096, 1, 1 << 20, "most sessions, streams and requests at a time; each is a client of the daemon"
     )
+    recorded: Path | None = Field(
+        default=None, description="folder of the recorder of this host: what REPLAY reads"
+    )
     metrics: MetricsAddress = ""
     log_level: LogLevel = "info"
     log_format: LogFormat = "auto"
@@ -152,7 +155,7 @@ class MuxSettings(BaseModel):
 
 _METAVARS = {
     "socket": "PATH", "listen": "ADDRESS", "socket_mode": "MODE", "metrics": "ADDRESS", "log_level": "LEVEL",
-    "log_format": "FORMAT", "certificate": "FILE", "key": "FILE", "authorities": "FILE",
+    "log_format": "FORMAT", "certificate": "FILE", "key": "FILE", "authorities": "FILE", "recorded": "FOLDER",
     "web": "ADDR:PORT", "hosts": "NAMES", "origins": "URLS",
 }  # fmt: skip
 

@@ -63,7 +63,11 @@ class MuxClient:
         return BusSession(self, channel)
 
     def subscription(self, pattern: str, window: int = WINDOW) -> Channel:
-        channel = self.endpoint.open_stream(b"SUB " + pattern.encode(), window)
+        return self.open(f"SUB {pattern}", window)
+
+    def open(self, what: str, window: int = WINDOW) -> Channel:
+        """A stream."""
+        channel = self.endpoint.open_stream(what.encode(), window)
         assert channel
         self.flush()
         return channel

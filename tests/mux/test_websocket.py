@@ -8,9 +8,10 @@ from websockets.frames import Frame
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
+from bccnd.mux import limits
 from bccnd.mux.carrier import CarrierError, Plain
 from bccnd.mux.peer import Peer
-from bccnd.mux.websocket import FRAME_LIMIT, Stacked, Tokens, WebSocket
+from bccnd.mux.websocket import FRAME_LIMIT, PORTION, Stacked, Tokens, WebSocket
 
 BOARD, OTHER = Peer(1000, (1000,), 0, b"board"), Peer(1001, (1001,), 0, b"other")
 TOKENS = Tokens(
@@ -120,6 +121,24 @@ def test_borders_of_frames_mean_nothing() -> None:
     frames = browser.hears(carrier.outgoing(b"x" * 70_000))
     assert b"".join(frame.data for frame in frames if isinstance(frame, Frame)) == b"x" * 70_000
     assert (carrier.chatter, carrier.replies) == (0, 0)
+
+
+def test_many_frames_are_taken_apart_some_at_a_time() -> None:
+    carrier, browser = entered()
+    for number in range(2000):
+        browser.protocol.send_binary(bytes([number % 256]))
+    data = browser.says()
+    before = carrier.frames
+    taken, frames = carrier.received(data), carrier.frames
+    assert frames - before <= limits.FRAMES + PORTION // 7
+    assert carrier.held >= len(data) - 7 * frames
+    while carrier.is_behind:
+        taken += carrier.received(b"")
+        assert carrier.frames - frames <= limits.FRAMES + PORTION // 7
+        frames = carrier.frames
+    assert taken == bytes(number % 256 for number in range(2000))
+    assert carrier.frames - before == 2000
+    assert carrier.held == 0
 
 
 def test_frames_that_carry_nothing_are_counted() -> None:

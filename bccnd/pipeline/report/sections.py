@@ -130,6 +130,8 @@ def matrix(
         return None
     lead = "Each field shows how much of the sender's messages (row) the receiver (column) lost"
     lead += " in the end." if totals.repaired else "."
+    if any(map(charts.at_least, pairs)):
+        lead += " ≥: at least, as the sender has no whole record and only gaps in its numbers show loss."
     if any(pair.basis == "link" for pair in pairs):
         lead += " A link between segments stands as a sender to the host of the uplink that hears it."
     if blocks is not None:

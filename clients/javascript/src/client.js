@@ -8,6 +8,7 @@ import { questionOf } from "./exchange.js";
 import { Notice, report } from "./notices.js";
 import { settingsOf } from "./options.js";
 import { buildMessage, encoded } from "./protocol.js";
+import { replay } from "./replay.js";
 import { Request } from "./request.js";
 import { Session } from "./session.js";
 import { ALL, listen, subscribe, unsubscribe } from "./subscribing.js";
@@ -260,6 +261,16 @@ export class Client {
   /** For subscriptions. @param {Subscription} subscription */
   part(subscription) {
     this.#inbox.part(subscription);
+  }
+
+  /**
+   * What was recorded of the channels, and then, without `to`, what comes: its own credit, and no connection again.
+   * @param {string} pattern
+   * @param {{from: import("./replay.js").Time, to?: import("./replay.js").Time}} span
+   * @param {Patience} [patience]  timeout: for a connection to the daemon
+   */
+  replay(pattern, span, patience) {
+    return replay(this.#session, pattern, span, { ...this.#settings, ...patience });
   }
 
   // --- to ask and to serve ---

@@ -121,8 +121,8 @@ export interface Client extends AsyncIterable<Message>, AsyncDisposable {
   status(patience?: Patience): Promise<any>;
   clients(patience?: Patience): Promise<any[]>;
   sources(patience?: Patience): Promise<any[]>;
-  /** What the door finds wrong with the bus of its host. Needs the right to observe. */
-  doctor(patience?: Patience): Promise<Examination>;
+  /** What the door finds wrong with the bus of its host; not with clients of these names. Needs the right to observe. */
+  doctor(patience?: Patience & { without?: string[] }): Promise<Examination>;
 }
 
 /** `level` is `ok`, `warning` or `problem`; `remedy` is empty where there is nothing to do. */

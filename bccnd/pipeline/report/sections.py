@@ -144,12 +144,10 @@ def matrix(
     rows: list[list[object]] = []
     for sender in senders:
         losses = [found.get((sender, receiver)) for receiver in receivers]
-        rows.append(
-            [shown(sender), *(percent(pair.loss, " %") if pair and pair.sent else "-" for pair in losses)]
-        )
-    worst = sorted((pair for pair in pairs if pair.lost), key=lambda pair: -pair.loss)[
-        : max(5, 2 * len(senders))
-    ]
+        shares = [percent(pair.loss, " %") if pair and pair.sent else "-" for pair in losses]
+        rows.append([shown(sender), *shares])
+    lossy = sorted((pair for pair in pairs if pair.lost), key=lambda pair: -pair.loss)
+    worst = lossy[: max(5, 2 * len(senders))]
     each = "host" if block == 1 else f"block of {block} hosts, coloured by the worst pair in it"
     return {
         "lead": lead,

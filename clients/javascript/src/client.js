@@ -382,9 +382,13 @@ export class Client {
     return this.#pages("sources", patience);
   }
 
-  /** What the door finds wrong with the bus of its host. @param {Patience} [patience] */
-  async doctor(patience) {
-    return JSON.parse(await errand(this.#session, "doctor", { timeout: this.#settings.timeout, ...patience }));
+  /**
+   * What the door finds wrong with the bus of its host, `without` what clients of these names have to do with it.
+   * @param {Patience & {without?: string[]}} [patience]
+   */
+  async doctor({ without = [], ...patience } = {}) {
+    const how = { timeout: this.#settings.timeout, ...patience };
+    return JSON.parse(await errand(this.#session, ["doctor", ...without].join(" "), how));
   }
 
   /**

@@ -9,6 +9,7 @@
         |-- CaptureError     a capture file did
         |-- FyrehoseError    a packet of a fyrehose backbone or client did (``rule`` says which rule)
         |-- LinkError        a datagram of a link did (``rule`` says which rule)
+        |-- DndmError        what a peer of DNDM says did (``rule`` says which rule)
         |-- PacketError      a packet on the local bus did (``code`` goes to its sender)
             |-- FramingError   so badly that what follows cannot be trusted: the client is closed
             |-- DeniedError    by asking for what its sender has no right to (``right``)
@@ -68,6 +69,17 @@ class FyrehoseError(ProtocolError):
 
 class LinkError(ProtocolError):
     """A datagram of a link that is dropped. ``rule``: size, form, key, source, channel, floor, inside or status."""
+
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(f"{rule}: {detail}")
+        self.rule = rule
+
+
+class DndmError(ProtocolError):
+    """What a peer says, or is to be told, that DNDM does not have.
+
+    ``rule``: magic, size, header, message, content, entries, route, channel or peer.
+    """
 
     def __init__(self, rule: str, detail: str) -> None:
         super().__init__(f"{rule}: {detail}")

@@ -36,7 +36,18 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": {"bccn", "wire", "process", "recorder"},
     "recorder": {"bccn", "wire", "process"},
     "cli": {"bccn", "commands", "process"},
-    "commands": {"bccn", "wire", "process", "doctor", "recorder", "backbone", "uplink", "mux"},
+    "commands": {
+        "bccn",
+        "bccn_door",
+        "bpmux",
+        "wire",
+        "process",
+        "doctor",
+        "recorder",
+        "backbone",
+        "uplink",
+        "mux",
+    },
     "doctor": {"wire", "process.standard_streams"},
     "backbone": {"wire", "net", "process", "restart"},
     "mux": {"bccn", "bpmux", "doctor", "net", "process", "recorder.layout"},
@@ -66,6 +77,7 @@ ONLY_IN = {
     "jinja2": {"pipeline.report"},
     "pyarrow": {"pipeline", "recorder", "mux.record"},
     "uvloop": {"daemon", "backbone.command", "mux.command", "uplink.command"},
+    "google": {"wire.dndm"},  # protobuf
     "nats": {"uplink.nats_session"},
     "nkeys": {"uplink.nats_session"},  # nats-py's own, of its extra of that name
     "websockets": {"mux.websocket"},

@@ -75,6 +75,10 @@ class Archive:
         self._turn()
 
     def give_back(self, loan: "Loan") -> None:
+        if loan in (waiting := self._waiting.get(loan.uid, deque())):
+            waiting.remove(loan)
+            if not waiting:
+                del self._waiting[loan.uid]
         self.replays -= 1
         self._of_user[loan.uid] -= 1
         if not self._of_user[loan.uid]:
@@ -83,16 +87,13 @@ class Archive:
     # --- turns ---
 
     def _turn(self) -> None:
-        while self._waiting and not self._is_reading:
-            uid, loans = self._waiting.popitem(last=False)
-            loan = loans.popleft()
-            if loans:
-                self._waiting[uid] = loans
-            if not loan.is_closed:
-                self._is_reading = True
-                self._read(loan)
-
-    def _read(self, loan: "Loan") -> None:
+        if not self._waiting or self._is_reading:
+            return
+        uid, loans = self._waiting.popitem(last=False)
+        loan = loans.popleft()
+        if loans:
+            self._waiting[uid] = loans
+        self._is_reading = True
         if self._thread is None:
             sys.setswitchinterval(SWITCH_SECONDS)
             self._thread = ThreadPoolExecutor(1, "replay")

@@ -61,12 +61,12 @@ class Plain:
         return data
 
 
-# What text, or the hello of TLS, can begin with: tags of nothing that comes first.
-_FOREIGN = frozenset(range(0x10, 0x80))
+# What text, an empty line, or the hello of TLS can begin with: tags of nothing that comes first.
+_FOREIGN = frozenset((*b"\r\n", *range(0x10, 0x80)))
 # But for these: a peer that leaves at once closes and cancels the top level. No reason is as long as a letter says.
 _FAREWELL = frozenset((*range(0x2C, 0x30), *range(0x4C, 0x50)))
 _TEXT = frozenset(range(0x20, 0x7F))
-_TLS_HELLO = 0x16
+_TLS_HELLO = b"\x16"
 
 
 def is_foreign(first: bytes) -> bool:
@@ -75,8 +75,8 @@ def is_foreign(first: bytes) -> bool:
 
 
 def foreign_line(first: bytes) -> bytes:
-    """For whoever speaks something else: a person, or the program that a person started."""
-    if first[0] == _TLS_HELLO:
+    """For whoever speaks something else, or nothing: a person, or the program that a person started."""
+    if first[:1] == _TLS_HELLO:
         return b"bccnd-mux: this socket carries bpmux without TLS (clients/BPMUX.md)\n"
     if b" HTTP/1" in first:
         return b"bccnd-mux: this socket carries bpmux, and no HTTP (clients/BPMUX.md)\n"

@@ -274,7 +274,12 @@ class Connection:
 
     def _on_greeting_over(self) -> None:
         self._greeting = None
-        self.drop("no greeting" if self.is_served else "turned away")
+        if not self.is_served:
+            self.drop("turned away")
+        elif self._has_begun:
+            self.drop("no greeting")
+        else:  # perhaps a person, who waits for something to read
+            self._say_last(foreign_line(b""), "no greeting")
 
     def _on_deadline(self) -> None:
         now = self._loop.time()

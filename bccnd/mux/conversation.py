@@ -37,7 +37,7 @@ from bpmux.events import (
 Lend = Callable[[], Tape | bytes]
 
 VERSION = f"bccnd-mux {__version__}".encode()
-# Of a pattern, with the times of a replay, and of where a page of sources begins.
+# Of a pattern, with the times of a replay, of where a page of sources begins, and of clients that are left out.
 ARGUMENT_LIMIT = 1024
 
 UNKNOWN = (
@@ -168,8 +168,8 @@ class Conversation:
             self.endpoint.respond(request, VERSION)
         elif payload == b"status":
             self._errand(request, b"CMSG status")
-        elif payload == DOCTOR:
-            self._errand(request, DOCTOR)
+        elif word == DOCTOR and len(rest) <= ARGUMENT_LIMIT:
+            self._errand(request, payload)
         elif word == b"who" and len(rest) <= ARGUMENT_LIMIT:
             self._errand(request, b"CMSG sources\0" + rest if rest else b"CMSG sources")
         else:
@@ -178,9 +178,10 @@ class Conversation:
     def _errand(self, request: Request, question: bytes) -> None:
         if self._errands_out < limits.ERRANDS:
             self._errands_out += 1
+            word, *names = question.split(b" ")
             self._speakers[request] = (
-                Examination(self, request, self._connect)
-                if question == DOCTOR
+                Examination(self, request, self._connect, {each.decode(errors="replace") for each in names})
+                if word == DOCTOR
                 else Errand(self, request, self._connect, question)
             )
         else:

@@ -83,6 +83,9 @@ class Replay(Reader):
         return BATCH if self._held is None or not is_unsent else 0
 
     def received(self, packets: list[bytes]) -> None:
+        if self._follows and not self._items and all(map(_is_message, packets)):  # nearly always
+            self._forward(packets)
+            return
         for packet in packets:
             if packet.startswith(b"RECV "):
                 self._heard(packet)
@@ -109,11 +112,7 @@ class Replay(Reader):
             self._pump()
 
     def _heard(self, packet: bytes) -> None:
-        head, _, _ = packet.partition(b"\0")
-        is_message = head.endswith(b" ok") and b":!" not in packet[: packet.find(b"|")]
-        if (
-            not is_message
-        ):  # a last value, which is older; and a SUB makes the daemon deliver directed messages, too
+        if not _is_message(packet):
             return
         if self._follows:
             self._put(packet)
@@ -273,3 +272,10 @@ class Replay(Reader):
     def _weigh(self, amount: int) -> None:
         self._weight += amount
         self._room.weigh(amount)
+
+
+def _is_message(packet: bytes) -> bool:
+    """Of a channel, and no last value, which is older. A SUB makes the daemon deliver directed messages, too."""
+    return (
+        packet.startswith(b" ok\0", packet.find(b"\0") - 3) and packet.find(b":!", 0, packet.find(b"|")) < 0
+    )

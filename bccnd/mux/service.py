@@ -25,6 +25,7 @@ from bccnd.mux.connection import House
 from bccnd.mux.daemon import Daemon
 from bccnd.mux.entrance import Entrance, far_entrance, local_entrance
 from bccnd.mux.guests import Guests
+from bccnd.mux.own_token import own_bearer
 from bccnd.mux.settings import TLS, UNIX, MuxSettings, applicable
 from bccnd.process import local_stream, logs
 from bccnd.process.descriptors import allow_descriptors
@@ -59,7 +60,8 @@ class Service:
         watchdog: float = 0.0,
     ) -> None:
         self._settings = settings
-        self._guests = Guests.of(settings)  # for those who come in from now on
+        self._own = own_bearer(settings)
+        self._guests = Guests.of(settings, self._own)  # for those who come in from now on
         self._loop = loop
         self._read_again = read_again
         self._supervision = Supervision(loop, watchdog)
@@ -86,9 +88,7 @@ class Service:
             self._open()
             self._health.open(self._settings.metrics)
             self._health.resume()
-            log.info(
-                "serving", listen=self._settings.listen, socket=self._house.daemon.path, version=__version__
-            )
+            log.info("serving", **self._places(), socket=self._house.daemon.path, version=__version__)
             self._supervision.serving(self._summary(), succeeded=False)
             self._tick()
             await self._stop.wait()
@@ -112,6 +112,18 @@ class Service:
             self._entrances.append(far_entrance(self._house, listen, lambda: self._guests.by_web()))
         for entrance in self._entrances:
             entrance.open()
+
+    def _places(self) -> dict[str, object]:
+        """Where it is entered, and the file with what opens the page if it has made that itself."""
+        settings, places = self._settings, dict[str, object]()
+        if settings.listen:
+            places["listen"] = settings.listen
+        if settings.web:
+            scheme = "https" if self._guests.web_context else "http"
+            places["web"] = f"{scheme}://{settings.web}/"
+        if self._own:
+            places["token_file"] = str(self._own.file)
+        return places
 
     # -- time
 
@@ -157,12 +169,13 @@ class Service:
         self._supervision.reloading()
         try:
             settings, changed, held = applicable(self._settings, self._read_again())
-            guests = Guests.of(settings)
+            own = own_bearer(settings)
+            guests = Guests.of(settings, own)
             self._health.open(settings.metrics)
         except BccndError as error:
             self._supervision.not_reloaded(error)
             return
-        self._settings, self._guests = settings, guests
+        self._settings, self._own, self._guests = settings, own, guests
         logs.configure(settings.log_level, settings.log_format)
         self._house.accounts.total = settings.connections
         self._house.accounts.each = settings.user_connections

@@ -25,7 +25,7 @@ from websockets.typing import Subprotocol
 
 from bccnd.mux import limits
 from bccnd.mux.carrier import Carrier, CarrierError
-from bccnd.mux.pages import HEADERS, NONE, Pages
+from bccnd.mux.pages import HEADERS, NONE, Page, Pages
 from bccnd.mux.peer import Peer
 
 PATH = "/bus"
@@ -133,7 +133,7 @@ class WebSocket:
         protocol = self._protocol
         status, text, peer = self._judged(request)
         if not status and request.path != PATH:
-            protocol.send_response(_page(*self._pages[request.path]))
+            protocol.send_response(_answer(self._pages[request.path], request.headers))
             raise CarrierError("page")
         if status:
             protocol.send_response(protocol.reject(status, text))
@@ -172,10 +172,16 @@ def _only(headers: Headers, name: str) -> str:
     return values[0] if len(values) == 1 else ""
 
 
-def _page(kind: str, body: bytes) -> Response:
-    described = [("Content-Type", kind), ("Content-Length", str(len(body)))]
-    headers = Headers([("Date", formatdate(usegmt=True)), *described, *HEADERS])
-    return Response(HTTPStatus.OK.value, HTTPStatus.OK.phrase, headers, body)
+def _answer(page: Page, asked: Headers) -> Response:
+    """The page, or that the browser has it as it is."""
+    known = {each.strip().removeprefix("W/") for each in ",".join(asked.get_all("If-None-Match")).split(",")}
+    dated = [("Date", formatdate(usegmt=True)), ("ETag", page.tag)]
+    if known & {page.tag, "*"}:
+        status, body, described = HTTPStatus.NOT_MODIFIED, b"", []
+    else:
+        status, body = HTTPStatus.OK, page.body
+        described = [("Content-Type", page.kind), ("Content-Length", str(len(body)))]
+    return Response(status.value, status.phrase, Headers([*dated, *described, *HEADERS]), body)
 
 
 class Stacked:

@@ -1,1 +1,1 @@
-"""Sans-I/O codecs, one module per protocol. No socket, clock, loop or log (a test holds this)."""
+"""Sans-I/O codecs, one module or package per protocol. No socket, clock, loop or log (a test holds this)."""

@@ -15,6 +15,7 @@ from tests.clients.door import Door
 from tests.clients.drivers import CLIENTS, Doorway
 from tests.daemon_process import DaemonProcess
 from tests.mux.certificates import Certificates
+from tests.mux.test_record import NOON, record, rows
 from tests.needs import require
 from tests.packet_client import PATIENCE, PacketClient
 from tests.plain_bccn import free_port
@@ -216,3 +217,19 @@ def test_by_websocket_it_is_the_user_of_its_token(
         ]
     assert re.fullmatch(r"here/board/n\d+ 60000\n", said[0]), said[0]
     assert said[1] == "unavailable\n"
+
+
+def test_a_recording_is_replayed_from_a_real_door(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+    record(tmp_path / "recorded", (0, 10, [rows(1, payload=b"one"), rows(2, payload=b"two")])).end()
+    program = f"""
+        import {{ connect }} from "{FOLDER}/src/node.js";
+        const bus = await connect({{ address: process.argv[1], onNotice: ({{ kind }}) => console.log(kind) }});
+        const span = {{ from: {NOON}n, to: {NOON + 10}n }};
+        const replayed = bus.replay("a/>", span);
+        for await (const {{ timeNs, seq, text }} of replayed) console.log(`${{timeNs}} ${{seq}} ${{text}}`);
+        await bus.replay("a*b", span).next().catch((error) => console.log(error.code));
+        await bus.close();
+    """
+    with Door(tmp_path, shared_daemon.socket, "--recorded", str(tmp_path / "recorded")) as door:
+        said = run("node", "--no-warnings", "--input-type=module", "-e", program, door.address)
+    assert said.splitlines() == [f"{NOON + 1} 1 one", f"{NOON + 2} 2 two", "bad-pattern"]

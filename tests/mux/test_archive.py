@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -11,6 +12,7 @@ from bccnd.mux.portion import Portion
 from bccnd.mux.span import Span
 from tests.mux.in_process import until
 from tests.mux.test_record import NOON, record, rows
+from tests.packet_client import PATIENCE
 
 
 def lent(of: Archive, uid: int) -> Loan:
@@ -60,6 +62,35 @@ async def test_a_user_has_so_many_and_the_door_so_many(tmp_path: Path) -> None:
     assert held.replays == 0
     held.folder = None
     assert held.lend(1) == NONE
+
+
+async def test_who_leaves_while_it_waits_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    going_on = Event()
+
+    def reads(loan: Loan) -> Portion:
+        going_on.wait(PATIENCE)
+        read.append(loan.uid)
+        return Portion()
+
+    monkeypatch.setattr(Loan, "read", reads)
+    held = Archive(asyncio.get_running_loop(), tmp_path)
+    taken: list[object] = []
+    first, leaving, staying, alone = (lent(held, uid) for uid in (1, 2, 2, 3))
+    for loan in (first, leaving, staying, alone):
+        loan.next(taken.append)
+    leaving.close()
+    alone.close()
+    for _ in range(2 * limits.USER_REPLAYS):  # others may come in its place
+        another = lent(held, 2)
+        another.next(taken.append)
+        another.close()
+    going_on.set()
+    await until(lambda: len(taken) == 2)
+    held.close()
+    assert read == [1, 2]
 
 
 async def test_users_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

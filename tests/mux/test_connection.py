@@ -150,9 +150,12 @@ async def test_a_broken_chunk_drops_the_connection_without_a_word(world: World) 
     assert await gone(world) == "protocol-tag"
 
 
-async def test_who_says_nothing_is_dropped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_says_nothing_is_told_what_to_say_and_dropped(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "GREETING_SECONDS", 0.01)
-    world.enter()
+    theirs = world.enter()
+    assert (await said(theirs)).removeprefix(CREDIT).startswith(b"bccnd-mux: this socket carries bpmux")
     assert await gone(world) == "no greeting"
 
 

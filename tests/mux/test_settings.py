@@ -57,8 +57,13 @@ def test_the_only_place_at_fault_is_one_line() -> None:
 
 
 def test_where_it_stands_must_be_given() -> None:
-    with pytest.raises(ConfigError, match=r"^--listen: must be given$"):
+    with pytest.raises(ConfigError, match=r"^--web: give this or --listen, or nobody can come in"):
         load([], {})
+
+
+def test_a_door_may_be_for_browsers_alone() -> None:
+    found = load(["--web", "127.0.0.1:8470"], {}).settings
+    assert (found.listen, found.web) == ((), "127.0.0.1:8470")
 
 
 def test_what_check_prints_reads_back_to_the_same(tmp_path: Path) -> None:

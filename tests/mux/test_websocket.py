@@ -10,6 +10,7 @@ from websockets.uri import parse_uri
 
 from bccnd.mux import limits
 from bccnd.mux.carrier import CarrierError, Plain
+from bccnd.mux.pages import Page
 from bccnd.mux.peer import Peer
 from bccnd.mux.websocket import FRAME_LIMIT, PORTION, Stacked, Tokens, WebSocket
 
@@ -191,7 +192,7 @@ def test_one_carrier_lies_in_another() -> None:
 
 
 def test_a_page_needs_a_right_host_and_no_token() -> None:
-    pages = {"/": ("text/html; charset=utf-8", b"<!doctype html>")}
+    pages = {"/": Page.of("text/html; charset=utf-8", b"<!doctype html>")}
     for host, status, body in [("127.0.0.1:5480", b"200 OK", b"<!doctype html>"), ("evil:5480", b"403", b"")]:
         carrier = WebSocket(TOKENS, pages)
         with pytest.raises(CarrierError, match="page" if body else "http"):
@@ -201,6 +202,23 @@ def test_a_page_needs_a_right_host_and_no_token() -> None:
         assert said.endswith(body)
         assert (b"Content-Security-Policy: default-src 'none'" in said) == bool(body)
         assert not carrier.is_ready
+
+
+@pytest.mark.parametrize(
+    ("known", "status"),
+    [("{tag}", b"304"), ('"other", W/{tag}', b"304"), ("*", b"304"), ('"other"', b"200"), ("", b"200")],
+)
+def test_a_page_that_the_browser_has_is_not_sent_again(known: str, status: bytes) -> None:
+    page = Page.of("text/html; charset=utf-8", b"<!doctype html>")
+    carrier = WebSocket(TOKENS, {"/": page})
+    asked = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:5480\r\nIf-None-Match: {known.format(tag=page.tag)}\r\n\r\n"
+    with pytest.raises(CarrierError, match="page"):
+        carrier.received(asked.encode())
+    said = carrier.outgoing()
+    assert said.startswith(b"HTTP/1.1 " + status)
+    assert said.endswith(page.body if status == b"200" else b"\r\n\r\n")
+    assert f"ETag: {page.tag}\r\n".encode() in said
+    assert b"Content-Security-Policy: " in said
 
 
 def test_a_frame_that_is_not_whole_weighs() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents import blocks
 from tests.mux.mux_client import MuxClient
 from tests.needs import cannot_run
 from tests.packet_client import PacketClient, wait_until
@@ -290,12 +291,18 @@ def test_the_door_serves_within_its_restrictions(host: BootedHost) -> None:
         host.run("systemctl", "restart", "bccnd.service")
         assert session.ending().startswith(b"unavailable ")
         assert peer.bus().drain() == []
+    # It listens elsewhere, too, as its document says.
+    (elsewhere,) = [block.code for block in blocks("bccnd/mux/README.md") if block.language == "ini"]
+    host.write(f"/run/units/{unit}.d/override.conf", elsewhere)
+    host.write(settings, f'[mux]\nlisten = ["unix:{DOOR}", "unix:/run/bccnd/other.sock"]\n')
+    host.run("systemctl", "daemon-reload")
+    host.run("systemctl", "reload", unit)
     host.run("systemctl", "kill", "--kill-whom=main", "-s", "KILL", unit)
     wait_until(
         lambda: host.show("NRestarts", unit) == "1" and host.show("ActiveState", unit) == "active",
         "a restart",
     )
-    with MuxClient(host.path(DOOR)) as peer:
+    with MuxClient(host.path("/run/bccnd/other.sock")) as peer:
         assert peer.bus().drain() == []
         host.run("systemctl", "stop", "--no-block", unit)
         assert peer.farewell() == b"unavailable the door stops"

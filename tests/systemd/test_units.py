@@ -128,6 +128,7 @@ def test_the_mux_unit_uses_its_flags_and_has_descriptors(key: str) -> None:
     invocation = load_mux([*argv, "--config", str(ROOT / "etc" / "mux.toml")], {})
     settings = invocation.settings
     assert settings.listen == ("unix:/run/bccnd/mux.sock",)
+    assert (settings.web, settings.web_publish) == ("", False)  # there is a page if the file says so
     assert settings.connections + settings.sessions + SPARE <= int(unit["LimitNOFILE"][0])
     assert invocation.check_only == (key == "ExecReload")
 

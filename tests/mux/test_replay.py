@@ -175,6 +175,34 @@ def test_a_right_that_goes_ends_it() -> None:
     assert following.reasons() == [b"refused SUB a/>"]
 
 
+@pytest.mark.parametrize("step", [1, -1], ids=["later", "clock set back"])
+def test_a_right_that_stays_is_asked_for_once_in_a_while(step: int) -> None:
+    scene = Scene()
+    scene.begin()
+    scene.tape.time += step * (int(limits.RIGHTS_SECONDS * SECOND_NS) + 1)
+    scene.give(message(1), reached=10)
+    assert scene.heard() == [message(1)]
+    scene.answer()
+    scene.give(message(2), reached=20)
+    assert scene.heard() == [message(1), message(2)]
+    assert not scene.asks
+    assert scene.tape.taker
+
+
+@pytest.mark.parametrize("at", ["the beginning", "the seam"])
+def test_a_daemon_that_takes_nothing_ends_it(at: str) -> None:
+    scene = Scene()
+    if at == "the seam":
+        scene.begin()
+    scene.link.room = 1
+    if at == "the seam":
+        scene.give(reached=10, last=True)
+    else:
+        scene.link.owner.joined()
+    assert scene.reasons() == [b"unavailable the daemon takes nothing"]
+    assert scene.tape.is_closed
+
+
 def test_the_live_bus_follows_where_the_record_ends() -> None:
     scene = Scene()
     scene.begin()
@@ -196,6 +224,7 @@ def test_the_live_bus_follows_where_the_record_ends() -> None:
     scene.link.say(message(1003, 1170), b"CMSG dropped\x005", message(1009, 1180))
     assert scene.heard()[4:] == [message(1003, 1170), b"CMSG dropped\x005", message(1009, 1180)]
     assert scene.reasons() == []
+    assert scene.talk.conversation.waiting == limits.REPLAY_BYTES
 
 
 def test_last_values_and_directed_messages_are_not_passed_on() -> None:
@@ -224,6 +253,22 @@ def test_a_recorder_that_does_not_go_on_is_waited_for_and_told() -> None:
     assert scene.tape.seconds == limits.SEAM_SECONDS
     scene.answer()
     assert scene.heard() == [unrecorded(10, 1000, UNWRITTEN)[1], message(1001)]
+
+
+def test_a_recorder_that_goes_on_is_waited_for_anew() -> None:
+    scene = Scene()
+    scene.begin()
+    scene.give(reached=10, last=True)
+    scene.answer()
+    looks = int(limits.SEAM_SECONDS / limits.LOOK_SECONDS)
+    for _ in range(looks - 1):
+        scene.tape.ring()
+        scene.give(reached=10, last=True)
+    scene.tape.ring()
+    scene.give(reached=20)
+    scene.give(reached=20, last=True)
+    assert scene.tape.timer, "a file has come since"
+    assert scene.heard() == []
 
 
 @pytest.mark.parametrize("asked", [b"0  a/>", b"0 0.000000900 a/>"])
@@ -298,6 +343,44 @@ def test_what_the_daemon_drops_comes_from_the_record() -> None:
     scene.give(reached=2000, last=True)
     scene.answer()
     assert [number_of(packet) for packet in scene.heard()] == [1001, 1002, 1003, 1004]
+
+
+def test_what_is_dropped_at_the_last_moment_comes_too() -> None:
+    scene = Scene()
+    scene.begin()
+    scene.give(reached=10, last=True)
+    scene.answer()
+    scene.tape.ring()
+    scene.give(reached=1000, last=True)
+    scene.tape.time = 2000
+    scene.link.say(b"CMSG dropped\x001")
+    scene.answer()
+    scene.tape.ring()
+    scene.give(message(1500), reached=2000)
+    scene.answer()
+    scene.give(reached=2000, last=True)
+    assert scene.asks, "more may have been dropped since"
+    scene.answer()
+    scene.link.say(message(2001))
+    assert scene.heard() == [message(1500), message(2001)]
+
+
+def test_what_finds_no_room_holds_up_what_comes_behind_it() -> None:
+    """The endpoint takes 256 KiB for a channel; the transport has taken none of it yet."""
+    scene = Scene(window=1 << 22)
+    scene.begin()
+    scene.give(reached=10, last=True)
+    scene.answer()
+    scene.tape.ring()
+    large = [recv(number, None, "here/a", number, "a/x", bytes(60_000))[1] for number in range(11, 21)]
+    scene.give(*large, reached=20)
+    scene.answer()
+    assert scene.tape.taker is None
+    scene.link.say(message(1001))
+    assert scene.link.unread
+    scene.link.owner.ended()
+    assert scene.heard() == large
+    assert scene.reasons() == [b"unavailable the daemon went away"]
 
 
 def test_what_was_dropped_behind_a_slow_peer_comes_too() -> None:

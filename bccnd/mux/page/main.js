@@ -104,8 +104,8 @@ function follow(bus, ofTail, none) {
   const treeView = new TreeView(tree, at("channels"), at("channels-note"), at("tree-region"), none);
   const following = new Following(ofTail, (message) => tail.note(message, new Date()));
   const tailView = new TailView(tail, (pattern) => following.follow(pattern), {
-    ...{ list: at("tail"), note: at("tail-note"), fault: at("pattern-fault"), pause: at("pause") },
-    ...{ pattern: at("pattern"), contains: at("contains"), form: at("form") },
+    list: at("tail"), note: at("tail-note"), fault: at("pattern-fault"), pause: at("pause"),
+    pattern: at("pattern"), contains: at("contains"), form: at("form"),
   });
   void tailView.change();
   setInterval(() => {

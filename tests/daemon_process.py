@@ -61,6 +61,7 @@ class ServiceProcess:
     """
 
     patience = PATIENCE  # seconds until a program that does not leave is given up
+    serving = "serving"  # the line of its log by which it says that it serves
 
     def __init__(self, command: Sequence[str], log_file: Path, environ: Mapping[str, str]) -> None:
         self.log_file = log_file
@@ -70,11 +71,21 @@ class ServiceProcess:
 
     def start(self) -> None:
         """Starts or restarts it. Returns once it serves."""
-        raise NotImplementedError
+        self.launch()
+        self.wait_until_ready()
 
     def launch(self) -> None:
         with self.log_file.open("ab") as log:
+            self._log_before = log.tell()
             self.process = subprocess.Popen(mortal(self._command), stderr=log, env=self._environ)
+
+    def wait_until_ready(self) -> None:
+        wait_until(self._is_ready, f"the line {self.serving!r} in {self.log_file}")
+
+    def _is_ready(self) -> bool:
+        assert self.process.poll() is None, self.log
+        since = self.log_file.read_bytes()[self._log_before :].decode(errors="replace")
+        return bool(log_lines(since, self.serving))
 
     @property
     def log(self) -> str:
@@ -115,11 +126,6 @@ class DaemonProcess(ServiceProcess):
         command = [*prefix, *BCCND, "--socket", str(self.socket), *flags]
         super().__init__(command, folder / "log", environ)
         self._environ.setdefault("BCCND_HEARTBEAT__SECONDS", "0")
-
-    def start(self) -> None:
-        """Starts or restarts the daemon. Returns once it answers."""
-        self.launch()
-        self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
         wait_until(self.answers, "an answer of the daemon")

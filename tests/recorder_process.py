@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tests.daemon_process import ServiceProcess
-from tests.packet_client import PATIENCE, wait_until
+from tests.packet_client import PATIENCE
 
 # The marks between ``opened`` and ``closed``.
 INNER = {
@@ -21,6 +21,7 @@ class RecorderProcess(ServiceProcess):
     """``bccnd-record`` with its log and its files in `folder`."""
 
     patience = 3 * PATIENCE  # it writes what it holds first
+    serving = "recording"
 
     def __init__(
         self,
@@ -34,16 +35,6 @@ class RecorderProcess(ServiceProcess):
         paths = ["--socket", str(socket), "--output", str(self.output)]
         command = [sys.executable, "-m", "bccnd.recorder", *paths, *flags]
         super().__init__(command, folder / "recorder.log", environ)
-
-    def start(self) -> None:
-        """Start it, for the first time or again, and return once it records."""
-        before = len(self.logged("recording"))
-        self.launch()
-        wait_until(lambda: len(self.logged("recording")) > before or self._left(), "a recorder that records")
-        assert self.process.poll() is None, self.log
-
-    def _left(self) -> bool:
-        return self.process.poll() is not None
 
     def files(self) -> list[Path]:
         """The whole files, oldest first."""

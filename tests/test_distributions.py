@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,18 @@ def test_no_file_is_in_both_distributions() -> None:
     client, daemon = project("clients/python")["tool"]["setuptools"], project("")["tool"]["setuptools"]
     assert client["packages"] == ["bccn", "bccn_door", "bpmux"]
     assert daemon["packages"] == {"find": {"include": ["bccnd*"]}}
+
+
+def test_each_file_of_the_page_is_in_the_package() -> None:
+    """With the client, which is a link there."""
+    package = ROOT / "bccnd/mux"
+    patterns = project("")["tool"]["setuptools"]["package-data"]["bccnd.mux"]
+    taken = {path for pattern in patterns for path in glob(str(package / pattern), recursive=True)}
+    of_the_project = {"tsconfig.json", "package.json"}  # for the type checker, and for Node
+    there = {path for path in glob(str(package / "page/**/*"), recursive=True) if Path(path).is_file()}
+    assert {Path(path).name for path in there - taken} <= of_the_project
+    assert str(package / "page/client/bpmux/endpoint.js") in taken
+    assert str(package / "page/index.html") in taken
 
 
 def test_bccnd_depends_on_the_client_beside_it() -> None:

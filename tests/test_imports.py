@@ -36,11 +36,22 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": {"bccn", "wire", "process", "recorder"},
     "recorder": {"bccn", "wire", "process"},
     "cli": {"bccn", "commands", "process"},
-    "commands": {"bccn", "wire", "process", "doctor", "recorder", "backbone", "uplink", "mux"},
+    "commands": {
+        "bccn",
+        "bccn_door",
+        "bpmux",
+        "wire",
+        "process",
+        "doctor",
+        "recorder",
+        "backbone",
+        "uplink",
+        "mux",
+    },
     "doctor": {"wire", "process.standard_streams"},
     "backbone": {"wire", "net", "process", "restart"},
     "dndm": {"wire", "relay.allowance", "relay.deadlines", "relay.moment"},
-    "mux": {"bccn", "bpmux", "doctor", "net", "process"},
+    "mux": {"bccn", "bpmux", "doctor", "net", "process", "recorder.layout"},
     "uplink": {
         "bccn",
         "wire",
@@ -65,7 +76,7 @@ ONLY_IN = {
     "py4j": {"pipeline"},  # pyspark's own: it lets its errors through
     "numpy": {"pipeline"},  # pyspark[sql]'s own
     "jinja2": {"pipeline.report"},
-    "pyarrow": {"pipeline", "recorder"},
+    "pyarrow": {"pipeline", "recorder", "mux.record"},
     "uvloop": {"daemon", "backbone.command", "mux.command", "uplink.command"},
     "google": {"wire.dndm"},  # protobuf
     "nats": {"uplink.nats_session"},
@@ -182,8 +193,8 @@ def test_only_the_daemon_joins_relay_and_net(path: Path) -> None:
 # Modules of other parts that decide and do nothing else.
 ALSO_PURE = {
     "bccnd.backbone.core", "bccnd.backbone.leases", "bccnd.backbone.numbers", "bccnd.uplink.carrier",
-    "bccnd.uplink.core", "bccnd.uplink.exports", "bccnd.uplink.heard", "bccnd.uplink.homes", "bccnd.uplink.inbound",
-    "bccnd.uplink.options", "bccnd.uplink.outbound",
+    "bccnd.uplink.core", "bccnd.uplink.exports", "bccnd.uplink.given", "bccnd.uplink.heard", "bccnd.uplink.homes",
+    "bccnd.uplink.inbound", "bccnd.uplink.options", "bccnd.uplink.outbound",
     "bccnd.uplink.fyrehose", "bccnd.uplink.fyrehose_answers", "bccnd.uplink.fyrehose_missing",
     "bccnd.uplink.fyrehose_window",
 }  # fmt: skip

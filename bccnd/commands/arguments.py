@@ -53,6 +53,15 @@ def seconds(text: str) -> float:
     return value
 
 
+def moment(text: str) -> str:
+    """A time, as the door of a host reads it. ``10m`` is ``-10m``, which would look like an option."""
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise ArgumentTypeError(
+            f"{text!r} is no time, such as 2026-11-21T10:00:00Z or 10m for 10 minutes ago"
+        )
+    return f"-{text}" if re.fullmatch(r"([0-9.]+[smhd])+", text) else text
+
+
 def interval(text: str) -> float:
     value = seconds(text)
     if value < 0.1:

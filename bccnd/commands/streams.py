@@ -25,6 +25,11 @@ def reading(name: str) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, name) from None
 
 
+def end_without_reader() -> None:
+    """As any filter ends whose output nobody reads."""
+    os.kill(os.getpid(), signal.SIGPIPE)
+
+
 def batches(bus: bccn.Client, deadline: float | None) -> Iterator[list[bccn.Message]]:
     """The messages that have come, each time that some have, until the deadline (monotonic seconds; None: for ever).
 
@@ -37,7 +42,7 @@ def batches(bus: bccn.Client, deadline: float | None) -> Iterator[list[bccn.Mess
         left = None if deadline is None else deadline - time.monotonic()
         ready = poll.poll(None if left is None else min(max(0.0, left), LONGEST_WAIT) * 1000)
         if any(fd == STDOUT for fd, _ in ready):
-            os.kill(os.getpid(), signal.SIGPIPE)
+            end_without_reader()
         messages: list[bccn.Message] = []
         while len(messages) < BATCH and (message := bus.receive(0)) is not None:
             messages.append(message)

@@ -6,10 +6,11 @@ On a terminal no message moves the cursor or changes a colour. A pipe or a file 
 import argparse
 import os
 import time
+from collections.abc import Iterable
 
 import bccn
 from bccnd.commands import formats
-from bccnd.commands.arguments import count, pattern, seconds
+from bccnd.commands.arguments import count, moment, pattern, seconds
 from bccnd.commands.formats import FORMAT_HELP, Formatter
 from bccnd.commands.outcome import TIMED_OUT, Reporter, complain, silent
 from bccnd.commands.streams import batches
@@ -33,6 +34,7 @@ examples:
   bccn sub -C 1 -W 5 door/front || echo 'nobody came'
   bccn sub -F '%I %s #%n %c %p' '>'
   bccn sub --json 'orders/>' | jq .payload
+  bccn sub --since 10m 'orders/>'
   bccn sub -0 files/new | xargs -0 -n 1 process
 """
 
@@ -54,6 +56,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-W", "--wait", metavar="S", type=seconds, help="give up after S seconds, with exit code 3"
     )
     parser.add_argument("-E", "--exit", action="store_true", help="exit as soon as it has subscribed")
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        type=moment,
+        help="begin with what the recorder of the host has from then on, through its door: ISO 8601, seconds "
+        "since 1970, or before now as in 10m",
+    )
+    parser.add_argument(
+        "--until", metavar="TIME", type=moment, help="with --since: end there, and not follow"
+    )
     formats.add_arguments(parser, verbose="print the channel before the payload")
     parser.add_argument(
         "--separator",
@@ -68,6 +80,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     formatter = formats.chosen(arguments, verbose="%c %p")
     deadline = None if arguments.wait is None else time.monotonic() + arguments.wait
+    if arguments.since:
+        return _replay(arguments, formatter, deadline)
+    if arguments.until:
+        raise bccn.InvalidError("--until needs --since")
     with bccn.Client(
         arguments.socket,
         name=arguments.name,
@@ -82,14 +98,27 @@ def run(arguments: argparse.Namespace) -> int:
             return 0
         if os.isatty(STDERR) and not arguments.quiet:
             complain(f"subscribed to {' '.join(arguments.patterns)} as {bus.name}; Ctrl-C ends it")
-        return _print_messages(bus, arguments, formatter, deadline)
+        return _print_messages(batches(bus, deadline), arguments, formatter, deadline)
+
+
+def _replay(arguments: argparse.Namespace, formatter: Formatter, deadline: float | None) -> int:
+    if len(arguments.patterns) > 1 or arguments.name or arguments.exit or arguments.separator != "/":
+        raise bccn.InvalidError("--since takes one PATTERN, and neither --name, --exit nor --separator")
+    from bccnd.commands.replayed import replayed  # loaded only where it is used
+
+    asked = f"{arguments.since} {arguments.until or ''} {arguments.patterns[0]}"
+    replay = replayed(arguments.connect, asked, deadline, quiet=arguments.quiet)
+    return _print_messages(replay, arguments, formatter, deadline)
 
 
 def _print_messages(
-    bus: bccn.Client, arguments: argparse.Namespace, formatter: Formatter, deadline: float | None
+    all_of_them: Iterable[list[bccn.Message]],
+    arguments: argparse.Namespace,
+    formatter: Formatter,
+    deadline: float | None,
 ) -> int:
     printed = 0
-    for received in batches(bus, deadline):
+    for received in all_of_them:
         messages = [message for message in received if not _excluded(message, arguments)]
         if arguments.count is not None:
             del messages[arguments.count - printed :]
@@ -97,6 +126,8 @@ def _print_messages(
         printed += len(messages)
         if printed == arguments.count:
             return 0
+    if deadline is None or time.monotonic() < deadline:  # a replay has an end
+        return 0
     wanted = "" if arguments.count is None else f" of {arguments.count}"
     complain(f"sub: timed out after {arguments.wait:g} s and {printed}{wanted} messages")
     return TIMED_OUT

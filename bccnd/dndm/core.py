@@ -141,6 +141,10 @@ class Gateway:
                 self._settle(route_id, at)
         for link in list(self._links.values()):
             self._look_after(link, at)
+        # One in a call: all of many links at once would keep everybody waiting.
+        known = [link for link in self._links.values() if link.peer and link.next_refresh <= now]
+        if known:
+            self._refresh(min(known, key=lambda link: link.next_refresh), at)
         self._effects += map(Dial, self._book.to_dial(now))
 
     def take(self) -> list[Effect]:
@@ -187,8 +191,6 @@ class Gateway:
             link.counts["faults"] = max(0, link.counts["faults"] - 1)
             link.handshakes = max(0, link.handshakes - 1)
             self._tell(link, pb.Ping(payload=link.ping(now)), at)
-        if now >= link.next_refresh:
-            self._refresh(link, at)
 
     def _refresh(self, link: Link, at: Moment) -> None:
         """Tell it all again, before the time to live ends."""

@@ -9,7 +9,10 @@ class CarrierError(Exception):
 
 class Carrier(Protocol):
     def received(self, data: bytes) -> bytes:
-        """What of these bytes of the socket is for the endpoint. Raises ``CarrierError``."""
+        """What of these bytes of the socket is for the endpoint. Raises ``CarrierError``.
+
+        It may leave some of the work to the next call; then it ``is_behind``, and ``received(b"")`` goes on.
+        """
 
     def outgoing(self, data: bytes = b"") -> bytes:
         """What goes to the socket: what the carrier has to say itself, then ``data`` of the endpoint.
@@ -19,6 +22,9 @@ class Carrier(Protocol):
 
     @property
     def is_ready(self) -> bool: ...
+
+    @property
+    def is_behind(self) -> bool: ...
 
     @property
     def has_ended(self) -> bool:
@@ -38,14 +44,14 @@ class Carrier(Protocol):
 
     @property
     def held(self) -> int:
-        """Bytes of something that has not come as a whole."""
+        """Bytes of something that has not come as a whole, or was not looked at."""
 
 
 class Plain:
     """A socket that carries the bytes as they are."""
 
     is_ready = True
-    has_ended = False
+    has_ended = is_behind = False
     chatter = frames = replies = held = 0
 
     def received(self, data: bytes) -> bytes:
@@ -55,12 +61,12 @@ class Plain:
         return data
 
 
-# What text, or the hello of TLS, can begin with: tags of nothing that comes first.
-_FOREIGN = frozenset(range(0x10, 0x80))
+# What text, an empty line, or the hello of TLS can begin with: tags of nothing that comes first.
+_FOREIGN = frozenset((*b"\r\n", *range(0x10, 0x80)))
 # But for these: a peer that leaves at once closes and cancels the top level. No reason is as long as a letter says.
 _FAREWELL = frozenset((*range(0x2C, 0x30), *range(0x4C, 0x50)))
 _TEXT = frozenset(range(0x20, 0x7F))
-_TLS_HELLO = 0x16
+_TLS_HELLO = b"\x16"
 
 
 def is_foreign(first: bytes) -> bool:
@@ -69,8 +75,8 @@ def is_foreign(first: bytes) -> bool:
 
 
 def foreign_line(first: bytes) -> bytes:
-    """For whoever speaks something else: a person, or the program that a person started."""
-    if first[0] == _TLS_HELLO:
+    """For whoever speaks something else, or nothing: a person, or the program that a person started."""
+    if first[:1] == _TLS_HELLO:
         return b"bccnd-mux: this socket carries bpmux without TLS (clients/BPMUX.md)\n"
     if b" HTTP/1" in first:
         return b"bccnd-mux: this socket carries bpmux, and no HTTP (clients/BPMUX.md)\n"

@@ -1,25 +1,28 @@
 """One connection of a peer: a stream socket, what it is carried by, an endpoint, and its conversation.
 
 Rules
-- It is read only while the peer reads what it causes itself (``Endpoint.replies``), and so much in a turn as may be
-  some milliseconds of work, whatever is in it.
+- It is read only while the peer reads what it causes itself (``Endpoint.replies``), and when all that it has sent is
+  judged: of that so much in a turn as is some milliseconds of work, whatever it is.
 - Bytes for the peer are made when the socket has taken those before: what it does not take waits where it can be
   cancelled, in the endpoint.
 - What several sessions have for the peer in one round of the loop goes out together.
 - Whoever has not said and granted anything in time is dropped, and so is whoever does not answer heartbeats.
-- When it is gone, what the peer had sent still goes to the daemon, for LINGER_SECONDS.
+- A peer that takes nothing more has what it sent judged to its end. When it is gone, that still goes to the daemon,
+  for LINGER_SECONDS.
 """
 
 import socket
-from asyncio import AbstractEventLoop, TimerHandle
+from asyncio import AbstractEventLoop, Handle, TimerHandle
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
 from bccnd.mux import limits
 from bccnd.mux.accounts import Accounts
+from bccnd.mux.archive import Archive
 from bccnd.mux.carrier import Carrier, CarrierError, foreign_line, is_foreign
 from bccnd.mux.conversation import Conversation
 from bccnd.mux.daemon import Daemon
@@ -34,12 +37,18 @@ log = structlog.get_logger()
 
 
 class House:
-    """What all connections share. ``counts``: what happened, by name; ``dropped``: connections, by reason."""
+    """What all connections share.
 
-    def __init__(self, loop: AbstractEventLoop, daemon: Daemon, accounts: Accounts) -> None:
+    ``archive``: what is recorded here; ``counts``: what happened, by name; ``dropped``: connections, by reason.
+    """
+
+    def __init__(
+        self, loop: AbstractEventLoop, daemon: Daemon, accounts: Accounts, archive: Archive | None = None
+    ) -> None:
         self.loop = loop
         self.daemon = daemon
         self.accounts = accounts
+        self.archive = archive or Archive(loop, None)
         self.connections: set[Connection] = set()
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
@@ -68,12 +77,14 @@ class Connection:
         self._carrier = carrier
         self._has_begun = False  # its first bytes have come
         self._is_greeted = self._is_awake = self._is_gone = self._is_read = False
+        self._is_broken = False  # the peer takes nothing more
+        self._turn: Handle | None = None  # to judge more of what has come
         self._endpoint = endpoint = Endpoint(self._loop.time(), limits.ENDPOINT)
-        self._conversation = Conversation(endpoint, house.daemon.connector(peer), self._wake, turned_away)
+        lend = partial(house.archive.lend, peer.uid)
+        connect = house.daemon.connector(peer)
+        self._conversation = Conversation(endpoint, connect, self._wake, turned_away, lend)
         self._unsent = b""
         self._chatter_limit, self._chatter_seen, self._chatter_since = chatter, 0, self._loop.time()
-        self._work = 0
-        self._size = limits.READ_FIRST
         seconds = limits.REFUSAL_SECONDS if turned_away else limits.GREETING_SECONDS
         self._greeting: TimerHandle | None = self._loop.call_later(seconds, self._on_greeting_over)
         self._heartbeat = self._loop.call_at(endpoint.deadline, self._on_deadline)
@@ -98,7 +109,7 @@ class Connection:
 
     def _on_readable(self) -> None:
         try:
-            data = self._socket.recv(self._size)
+            data = self._socket.recv(limits.READ)
         except BlockingIOError:
             return
         except OSError:
@@ -122,41 +133,54 @@ class Connection:
             self.drop(f"protocol-{error.rule}")
 
     def _receive(self, data: bytes) -> None:
-        data = self._carrier.received(data)
-        self._take(data)
-        if self._carrier.has_ended:
+        self._take(self._carrier.received(data))
+        if self._carrier.has_ended and not self._is_behind:
             self._say_last(b"", "left")
 
     def _take(self, data: bytes) -> None:
-        if data:
+        """What has come for the endpoint, or some more of what came before."""
+        if data or self._endpoint.is_behind:
             if not self._has_begun:
                 self._has_begun = True
                 if is_foreign(data):
                     self._say_last(foreign_line(data[:256]), "foreign")
                     return
             now = self._loop.time()
-            events = self._endpoint.receive(data, now)
+            events = self._endpoint.receive(data, now, limits.CHUNKS)
             self._conversation.handle(events)
             if not self._is_greeted and self._endpoint.room(self._endpoint.top):
                 self._greet()
-        self._measure(self._loop.time())
+        self._bound_chatter(self._loop.time())
         self._wake()
-        if self._replies > limits.REPLIES:
+        self._go_on()
+
+    @property
+    def _is_behind(self) -> bool:
+        return self._carrier.is_behind or self._endpoint.is_behind
+
+    def _go_on(self) -> None:
+        """Judge more of what has come, in a turn of its own, or else read, unless the peer does not."""
+        if self._is_behind and (self._is_broken or self._replies <= limits.REPLIES):
             self._stop_reading()
+            if self._turn is None:
+                self._turn = self._loop.call_soon(self._take_turn)
+        elif self._is_broken:
+            self.drop("left")
+        elif self._replies > limits.REPLIES:
+            self._stop_reading()
+        else:
+            self._read_on()
+
+    def _take_turn(self) -> None:
+        self._turn = None
+        self._judged(self._receive, b"")
 
     @property
     def _replies(self) -> int:
         return self._endpoint.replies + self._carrier.replies
 
-    def _measure(self, now: float) -> None:
-        """What came of the last read: whether it was too much work, and whether any of it meant something."""
-        work = self._endpoint.chunks + limits.FRAME * self._carrier.frames - self._work
-        work += limits.OPENING * self._conversation.opened
-        self._work += work
-        if work > limits.CHUNKS:
-            self._size = max(limits.READ_LEAST, self._size * limits.CHUNKS // work)
-        elif self._size < limits.READ and work < limits.CHUNKS // 4:
-            self._size += limits.READ_LEAST
+    def _bound_chatter(self, now: float) -> None:
+        """Raises ``BpmuxError`` for a peer that says too much that means nothing."""
         if self._chatter_limit:
             chatter = self._endpoint.chatter + self._carrier.chatter
             seconds = now - self._chatter_since
@@ -188,7 +212,7 @@ class Connection:
 
     def _flush(self) -> None:
         self._is_awake = False
-        if self._is_gone:
+        if self._is_gone or self._is_broken:
             return
         written, endpoint = 0, self._endpoint
         while not self._unsent:
@@ -212,7 +236,9 @@ class Connection:
         except BlockingIOError:
             pass
         except OSError:
-            self.drop("left")
+            self._is_broken = True
+            self._unsent = b""
+            self._go_on()
             return False
         if self._unsent:
             self._loop.add_writer(self._socket, self._on_writable)
@@ -229,8 +255,7 @@ class Connection:
         if self._conversation.is_over and not self._unsent:
             self.drop("silent" if self._conversation.is_silent else "left")
             return
-        if self._replies <= limits.REPLIES:
-            self._read_on()
+        self._go_on()
         self._weigh()
 
     def _weigh(self) -> None:
@@ -249,7 +274,12 @@ class Connection:
 
     def _on_greeting_over(self) -> None:
         self._greeting = None
-        self.drop("no greeting" if self.is_served else "turned away")
+        if not self.is_served:
+            self.drop("turned away")
+        elif self._has_begun:
+            self.drop("no greeting")
+        else:  # perhaps a person, who waits for something to read
+            self._say_last(foreign_line(b""), "no greeting")
 
     def _on_deadline(self) -> None:
         now = self._loop.time()
@@ -280,9 +310,9 @@ class Connection:
         self._is_gone = True
         house = self._house
         house.dropped[why] += 1
-        self._heartbeat.cancel()
-        if self._greeting:
-            self._greeting.cancel()
+        for timer in (self._heartbeat, self._greeting, self._turn):
+            if timer:
+                timer.cancel()
         self._stop_reading()
         self._loop.remove_writer(self._socket)
         self._socket.close()

@@ -4,14 +4,19 @@ Rules
 - It decides, and does no I/O: ``connect`` makes links to the daemon, ``wake`` has what there is to send sent.
 - ``handle`` gets what the endpoint reports. What a speaker takes in one turn goes to the daemon in one go.
 - What is not known is refused with an error as its reason. Nothing is refused in silence.
-- ``waiting`` counts what waits for the daemon; the endpoint counts what waits for the peer.
+- ``waiting`` counts what waits for the daemon, and what was read of it and found no room in the endpoint, which
+  counts what waits for the peer.
 """
 
 from collections.abc import Callable
+from itertools import islice
 
 from bccnd import __version__
 from bccnd.mux import limits
+from bccnd.mux.archive import NONE
 from bccnd.mux.examination import DOCTOR, Examination
+from bccnd.mux.replay import Replay, Tape
+from bccnd.mux.span import parse
 from bccnd.mux.speakers import Connect, Errand, Reader, Session, Speaker, Subscription
 from bpmux import chunks
 from bpmux.endpoint import Endpoint
@@ -29,30 +34,46 @@ from bpmux.events import (
     Writable,
 )
 
+Lend = Callable[[], Tape | bytes]
+
 VERSION = f"bccnd-mux {__version__}".encode()
-# Of a pattern, and of where a page of sources begins.
+# Of a pattern, with the times of a replay, of where a page of sources begins, and of clients that are left out.
 ARGUMENT_LIMIT = 1024
 
 UNKNOWN = (
-    b"unknown-key the door knows: a duplex bus, a stream SUB <pattern>, "
+    b"unknown-key the door knows: a duplex bus, streams SUB <pattern> and REPLAY <from> <to> <pattern>, "
     b"requests status, who, doctor and version"
 )
+
+BAD_ARGUMENT = b"bad-pattern it is 1 to 1024 printable characters"
+
+
+def _is_argument(text: bytes) -> bool:
+    """A newline would have the daemon answer as to a person at a terminal."""
+    return 0 < len(text) <= ARGUMENT_LIMIT and text.isascii() and text.decode().isprintable()
 
 
 class Conversation:
     """``turned_away``: the reason for which this peer gets nothing; empty for one that is served.
 
-    ``opened``: channels and requests so far. ``is_over``: the peer has left, or does not answer any more.
+    ``is_over``: the peer has left, or does not answer any more. ``lend`` gives a replay what it reads with, or says
+    why not.
     """
 
     def __init__(
-        self, endpoint: Endpoint, connect: Connect, wake: Callable[[], None], turned_away: bytes = b""
+        self,
+        endpoint: Endpoint,
+        connect: Connect,
+        wake: Callable[[], None],
+        turned_away: bytes = b"",
+        lend: Lend = lambda: NONE,
     ) -> None:
         self.endpoint = endpoint
-        self.waiting = self.opened = 0
+        self.waiting = 0
         self.is_over = self.is_silent = False
         self._connect = connect
         self._wake = wake
+        self._lend = lend
         self._turned_away = turned_away
         self._speakers: dict[Channel | Request, Speaker] = {}
         self._sessions: dict[Channel, Session] = {}  # those of them that take messages
@@ -108,23 +129,38 @@ class Conversation:
             self.part()
 
     def _opened(self, channel: Channel, payload: bytes) -> None:
-        self.opened += 1
         word, _, rest = payload.partition(b" ")
         if self._turned_away:
             self._refuse(channel, self._turned_away)
         elif payload == b"bus" and channel.kind == chunks.DUPLEX:
             self._speakers[channel] = self._sessions[channel] = Session(self, channel, self._connect)
         elif word == b"SUB" and channel.kind == chunks.STREAM:
-            # A newline would have the daemon answer as to a person at a terminal.
-            if rest and len(rest) <= ARGUMENT_LIMIT and rest.isascii() and rest.decode().isprintable():
+            if _is_argument(rest):
                 self._speakers[channel] = Subscription(self, channel, self._connect, rest)
             else:
-                self._refuse(channel, b"bad-pattern it is 1 to 1024 printable characters")
+                self._refuse(channel, BAD_ARGUMENT)
+        elif word == b"REPLAY" and channel.kind == chunks.STREAM:
+            self._replay(channel, rest)
         else:
             self._refuse(channel, UNKNOWN)
 
+    def _replay(self, channel: Channel, asked: bytes) -> None:
+        if not _is_argument(asked):
+            self._refuse(channel, BAD_ARGUMENT)
+            return
+        tape = self._lend()
+        if isinstance(tape, bytes):
+            self._refuse(channel, tape)
+            return
+        try:
+            span = parse(asked.decode(), tape.now())
+        except ValueError as error:
+            tape.close()
+            self._refuse(channel, str(error).encode())
+            return
+        self._speakers[channel] = Replay(self, channel, self._connect, span, tape)
+
     def _requested(self, request: Request, payload: bytes) -> None:
-        self.opened += 1
         word, _, rest = payload.partition(b" ")
         if self._turned_away:
             self.endpoint.close(request, self._turned_away)
@@ -132,8 +168,8 @@ class Conversation:
             self.endpoint.respond(request, VERSION)
         elif payload == b"status":
             self._errand(request, b"CMSG status")
-        elif payload == DOCTOR:
-            self._errand(request, DOCTOR)
+        elif word == DOCTOR and len(rest) <= ARGUMENT_LIMIT:
+            self._errand(request, payload)
         elif word == b"who" and len(rest) <= ARGUMENT_LIMIT:
             self._errand(request, b"CMSG sources\0" + rest if rest else b"CMSG sources")
         else:
@@ -142,9 +178,10 @@ class Conversation:
     def _errand(self, request: Request, question: bytes) -> None:
         if self._errands_out < limits.ERRANDS:
             self._errands_out += 1
+            word, *names = question.split(b" ")
             self._speakers[request] = (
-                Examination(self, request, self._connect)
-                if question == DOCTOR
+                Examination(self, request, self._connect, {each.decode(errors="replace") for each in names})
+                if word == DOCTOR
                 else Errand(self, request, self._connect, question)
             )
         else:
@@ -189,12 +226,16 @@ class Conversation:
                 self._errand(request, question)
 
     def sent(self) -> None:
-        """Something has gone to the peer: whoever waited for room may have it now."""
-        endpoint = self.endpoint
+        """Something has gone to the peer: of those who waited for room as many go on as it is enough for."""
+        endpoint, crowded = self.endpoint, self._crowded
         is_full = endpoint.queued > limits.QUEUED
-        for speaker in [each for each in self._crowded if not (is_full and endpoint.waiting(each.entity))]:
-            self._crowded.pop(speaker, None)
+        able = (each for each in crowded if not (is_full and endpoint.waiting(each.entity)))
+        going = list(islice(able, max(0, -(-(limits.READY - endpoint.ready) // limits.READ_ON))))
+        for speaker in going:
+            crowded.pop(speaker, None)
             speaker.go_on()
+        if going and crowded:
+            self._wake()  # they may have nothing to say, and then nothing else would bring the next ones here
 
     # --- the end ---
 

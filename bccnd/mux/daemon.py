@@ -211,7 +211,7 @@ class DaemonLink:
         """Pass on up to so many packets. False: there are none, or it is over."""
         if self._socket is None or self._owner is None:
             return False
-        table, view = self._daemon.receiving, self._daemon.arena.view
+        table, memory = self._daemon.receiving, self._daemon.arena.memory
         try:
             descriptor = self._socket.fileno()
             starts, ends = table.read_one(descriptor) if most == 1 else table.read(descriptor, most)
@@ -223,7 +223,7 @@ class DaemonLink:
             return False
         if not starts:
             return False
-        packets = [bytes(view[start:end]) for start, end in zip(starts, ends, strict=True)]
+        packets = [memory[start:end] for start, end in zip(starts, ends, strict=True)]
         ends_here = not all(packets)
         if ends_here:
             del packets[packets.index(b"") :]

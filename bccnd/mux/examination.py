@@ -7,6 +7,7 @@ Rules
 """
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from bccnd import __version__
@@ -25,9 +26,13 @@ OTHERWISE = b"unavailable the daemon is of another version, and answers in anoth
 
 
 class Examination(Errand):
-    """Asks for the status, the clients and the sources, and answers with what they show."""
+    """Asks for the status, the clients and the sources, and answers with what they show.
 
-    def __init__(self, room: Room, entity: Request, connect: Connect) -> None:
+    ``left_out``: names of clients that are not judged, such as the asker.
+    """
+
+    def __init__(self, room: Room, entity: Request, connect: Connect, left_out: Collection[str]) -> None:
+        self._left_out = left_out
         self._status: dict[str, Any] = {}
         self._rows: dict[str, list[dict[str, Any]]] = {"clients": [], "sources": []}
         self._cut: list[str] = []
@@ -51,7 +56,7 @@ class Examination(Errand):
             self._status = page
             self._ask("clients")
             return
-        self._rows[title] += page[title]
+        self._rows[title] += page[title] if title == "sources" else self._judged(page[title])
         self._weigh(ROW_WEIGHT * len(answer))
         self._pages += 1
         following = page["next"]
@@ -65,6 +70,9 @@ class Examination(Errand):
             self._ask("sources")
         else:
             self._answer(json.dumps(as_json(self._findings())).encode())
+
+    def _judged(self, clients: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row for row in clients if row["name"] not in self._left_out]
 
     def _findings(self) -> list[Finding]:
         facts = Facts(

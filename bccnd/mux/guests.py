@@ -7,6 +7,7 @@ Rules
 """
 
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from bccnd.errors import ConfigError
 from bccnd.mux.carrier import Carrier
 from bccnd.mux.entrance import Far
 from bccnd.mux.peer import Peer
-from bccnd.mux.settings import MuxSettings
+from bccnd.mux.settings import Bearer, MuxSettings
 from bccnd.mux.tls import Tls, certified, context_of, make_context
 from bccnd.process.keys import read_keys
 
@@ -37,15 +38,15 @@ class Guests:
     pages: "Pages | None"
 
     @classmethod
-    def of(cls, settings: MuxSettings) -> "Guests":
-        """Raises ``BccndError``."""
+    def of(cls, settings: MuxSettings, own: Bearer | None = None) -> "Guests":
+        """``own``: who shows the token that the door has made, if it has. Raises ``BccndError``."""
         web_context, tokens, pages = None, None, None
         if settings.web:
             if settings.certificate and settings.key:
                 web_context = make_context(settings.certificate, settings.key, None)
             elif not _is_loopback(settings.web):
                 raise ConfigError("web: needs certificate and key where others than this host reach it")
-            tokens = _tokens(settings)
+            tokens = _tokens(settings, [own] if own else settings.tokens)
             pages = _pages(settings)
         return cls(settings, context_of(settings), web_context, tokens, pages)
 
@@ -64,7 +65,7 @@ class Guests:
         return Far(carrier, lambda: web.peer or b"refused that token is nobody's")
 
 
-def _tokens(settings: MuxSettings) -> "Tokens":
+def _tokens(settings: MuxSettings, bearers: Sequence[Bearer]) -> "Tokens":
     try:
         from bccnd.mux.websocket import Tokens
     except ImportError as error:
@@ -73,7 +74,7 @@ def _tokens(settings: MuxSettings) -> "Tokens":
         ) from None
     users = [
         (token, Peer(bearer.user, bearer.groups, 0, bearer.name.encode()))
-        for bearer in settings.tokens
+        for bearer in bearers
         for token in read_keys(bearer.file)
     ]
     hosts = {settings.web, *settings.hosts}

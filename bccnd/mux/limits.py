@@ -8,11 +8,17 @@ ENDPOINT = Limits()
 # Credit of a session's duplex: what a client may have on its way to the daemon. The documents promise it.
 WINDOW = 64 * 1024
 
-# What each packet that waits for the daemon takes besides its bytes.
+# What each packet that waits for the daemon, or for room in the endpoint, takes besides its bytes.
 PACKET_BYTES = 64
 
 # Packets that a daemon does not take, for one session: its window in packets of ten bytes, and one long one.
 SESSION_WAITING = 512 * 1024
+
+# Bytes in one endpoint that have credit, and wait for the socket. Beyond this no session of the connection reads the
+# daemon: a batch of one of them costs a fraction of a packet of each of a thousand.
+READY = 512 * 1024
+# What one that reads on is expected to add: a batch of usual packets.
+READ_ON = 16 * 1024
 
 # Bytes that wait in one endpoint for the peer. Beyond this a session reads the daemon one packet at a time, and only
 # if nothing of its own waits: what stands there are then packets for which some credit had come.
@@ -25,18 +31,14 @@ REPLIES = ENDPOINT.replies // 4
 # connection of that user that holds most is dropped.
 USER_BYTES = 32 * 1024 * 1024
 
-# What is read of a peer in one turn, at most, at least and at first; and chunks of one turn, some milliseconds of
-# work. After a turn with more the next ones are as much shorter, and grow by the least again: a peer that sends cheap
-# bytes between has one long turn in many.
+# What is read of a peer at a time.
 READ = 64 * 1024
-READ_LEAST = 1024
-READ_FIRST = 8 * 1024
-CHUNKS = 2048
-
-# Chunks that have the work of one channel or request that is opened: a link to the daemon is made for it.
-OPENING = 32
-# And of one frame of WebSocket, or record of TLS.
+# Work of one turn, in chunks, as ``Endpoint.work`` counts it: some milliseconds. What has come besides waits for the
+# next turn, and the others have theirs between.
+CHUNKS = 1024
+# Chunks that have the work of one frame of WebSocket, or record of TLS; and how many of these there are in a turn.
 FRAME = 4
+FRAMES = CHUNKS // FRAME
 
 # What is written to a peer in one turn: then the others have theirs.
 WRITTEN = 512 * 1024
@@ -81,3 +83,28 @@ ACCEPTS = 16
 
 # Seconds for all to hear that the door stops.
 FAREWELL_SECONDS = 2.0
+
+# Replays at a time, of all and of one user. One thread reads for all of them, and users take turns at it.
+REPLAYS = 32
+USER_REPLAYS = 4
+
+# What a replay takes to read a file, about: pages of some columns, and the footer.
+REPLAY_BYTES = 2 * 1024 * 1024
+
+# Rows that are read at a time, at most, and bytes of them, about: some milliseconds of work.
+PORTION_ROWS = 1024
+PORTION_BYTES = 256 * 1024
+# Portions without a row that is wanted, until others have their turn.
+EMPTY_PORTIONS = 16
+
+# Bytes of live messages that a replay holds until its record has reached them. What is older goes for it, and the
+# record then has to reach further.
+SEAM_BYTES = 4 * 1024 * 1024
+
+# Seconds between two looks for a new file, and those after which the recorder is taken for dead: it ends a file
+# every 30 seconds unless it is told otherwise.
+LOOK_SECONDS = 0.5
+SEAM_SECONDS = 120.0
+
+# Seconds after which a replay asks the daemon again whether its user may have this.
+RIGHTS_SECONDS = 10.0

@@ -18,6 +18,7 @@ _GAUGES = (
     ("open_connections_limit", "connections_limit", "Most connections (connections)."),
     ("daemon_links", "links", "Connections to the daemon now: sessions, streams and requests."),
     ("daemon_links_limit", "links_limit", "Most connections to the daemon (sessions)."),
+    ("replays", "replays", "Replays of recordings now."),
     ("held_bytes", "held", "Bytes that wait for peers and for the daemon."),
 )
 

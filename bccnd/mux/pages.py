@@ -3,14 +3,17 @@
 Rules
 - The files are read once, when the settings are: nothing that a request says ever becomes a path of the disk.
 - Whoever can reach the door gets them, as they say nothing of the bus: that takes a token.
+- A browser keeps them, and asks each time whether they are still the same (ETag): a new door has a new page at once.
 - Nothing comes from elsewhere, and no script from the document itself: the browser refuses both (CSP).
 """
 
 import json
 from collections.abc import Mapping
+from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from types import MappingProxyType
+from typing import NamedTuple
 
 FOLDER = "page"
 FIRST = "index.html"
@@ -20,16 +23,19 @@ _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
 }
 _POLICY = "; ".join(
     (
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
+        "img-src 'self'",
         "connect-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
     )
 )
 HEADERS = (
@@ -42,8 +48,21 @@ HEADERS = (
     ("Connection", "close"),
 )
 
-# The type and the bytes at each path.
-Pages = Mapping[str, tuple[str, bytes]]
+
+class Page(NamedTuple):
+    """One file. ``tag``: an entity tag (RFC 9110), which no other content has."""
+
+    kind: str
+    body: bytes
+    tag: str
+
+    @classmethod
+    def of(cls, kind: str, body: bytes) -> "Page":
+        return cls(kind, body, f'"{sha256(body).hexdigest()[:32]}"')
+
+
+# By path.
+Pages = Mapping[str, Page]
 NONE: Pages = MappingProxyType({})
 
 
@@ -51,17 +70,17 @@ def read_pages(settings: Mapping[str, bool]) -> Pages:
     """The page at ``/``, each file that it loads at its path, and what it is told of the settings."""
     pages = dict(_below(files(__package__) / FOLDER, "/"))
     pages["/"] = pages.pop(f"/{FIRST}")
-    pages[SETTINGS] = "application/json", json.dumps(settings).encode()
+    pages[SETTINGS] = Page.of("application/json", json.dumps(settings).encode())
     return pages
 
 
-def _below(folder: Traversable, path: str) -> list[tuple[str, tuple[str, bytes]]]:
-    found: list[tuple[str, tuple[str, bytes]]] = []
+def _below(folder: Traversable, path: str) -> list[tuple[str, Page]]:
+    found: list[tuple[str, Page]] = []
     for entry in folder.iterdir():
         if entry.is_dir():
             found += _below(entry, f"{path}{entry.name}/")
         else:
             _, dot, ending = entry.name.rpartition(".")
             if kind := _TYPES.get(dot + ending):
-                found.append((path + entry.name, (kind, entry.read_bytes())))
+                found.append((path + entry.name, Page.of(kind, entry.read_bytes())))
     return found

@@ -20,10 +20,12 @@ from bccnd import __version__
 from bccnd.errors import BccndError
 from bccnd.mux import limits
 from bccnd.mux.accounts import Accounts
+from bccnd.mux.archive import Archive
 from bccnd.mux.connection import House
 from bccnd.mux.daemon import Daemon
 from bccnd.mux.entrance import Entrance, far_entrance, local_entrance
 from bccnd.mux.guests import Guests
+from bccnd.mux.own_token import own_bearer
 from bccnd.mux.settings import TLS, UNIX, MuxSettings, applicable
 from bccnd.process import local_stream, logs
 from bccnd.process.descriptors import allow_descriptors
@@ -58,13 +60,15 @@ class Service:
         watchdog: float = 0.0,
     ) -> None:
         self._settings = settings
-        self._guests = Guests.of(settings)  # for those who come in from now on
+        self._own = own_bearer(settings)
+        self._guests = Guests.of(settings, self._own)  # for those who come in from now on
         self._loop = loop
         self._read_again = read_again
         self._supervision = Supervision(loop, watchdog)
         self._health = Health(loop, self._metrics, self._unready)
         daemon = Daemon(loop, bccn.socket_path(settings.socket or None), settings.sessions)
-        self._house = House(loop, daemon, Accounts(settings.connections, settings.user_connections))
+        accounts = Accounts(settings.connections, settings.user_connections)
+        self._house = House(loop, daemon, accounts, Archive(loop, settings.recorded))
         self._entrances: list[Entrance] = []
         self._stop = asyncio.Event()
         self._ticking: asyncio.TimerHandle | None = None
@@ -84,9 +88,7 @@ class Service:
             self._open()
             self._health.open(self._settings.metrics)
             self._health.resume()
-            log.info(
-                "serving", listen=self._settings.listen, socket=self._house.daemon.path, version=__version__
-            )
+            log.info("serving", **self._places(), socket=self._house.daemon.path, version=__version__)
             self._supervision.serving(self._summary(), succeeded=False)
             self._tick()
             await self._stop.wait()
@@ -110,6 +112,18 @@ class Service:
             self._entrances.append(far_entrance(self._house, listen, lambda: self._guests.by_web()))
         for entrance in self._entrances:
             entrance.open()
+
+    def _places(self) -> dict[str, object]:
+        """Where it is entered, and the file with what opens the page if it has made that itself."""
+        settings, places = self._settings, dict[str, object]()
+        if settings.listen:
+            places["listen"] = settings.listen
+        if settings.web:
+            scheme = "https" if self._guests.web_context else "http"
+            places["web"] = f"{scheme}://{settings.web}/"
+        if self._own:
+            places["token_file"] = str(self._own.file)
+        return places
 
     # -- time
 
@@ -144,6 +158,7 @@ class Service:
             "links": house.daemon.links,
             "links_limit": house.daemon.most,
             "held": house.accounts.held,
+            "replays": house.archive.replays,
             "ended": house.dropped,
         }
         return render(snapshot, accept)
@@ -154,16 +169,18 @@ class Service:
         self._supervision.reloading()
         try:
             settings, changed, held = applicable(self._settings, self._read_again())
-            guests = Guests.of(settings)
+            own = own_bearer(settings)
+            guests = Guests.of(settings, own)
             self._health.open(settings.metrics)
         except BccndError as error:
             self._supervision.not_reloaded(error)
             return
-        self._settings, self._guests = settings, guests
+        self._settings, self._own, self._guests = settings, own, guests
         logs.configure(settings.log_level, settings.log_format)
         self._house.accounts.total = settings.connections
         self._house.accounts.each = settings.user_connections
         self._house.daemon.most = settings.sessions
+        self._house.archive.folder = settings.recorded
         allow_descriptors(settings.connections + settings.sessions, "bccnd-mux")
         if held:
             log.warning("needs a restart", settings=held)
@@ -189,6 +206,7 @@ class Service:
             entrance.close()
         for connection in list(self._house.connections):
             connection.drop("stopped")
+        self._house.archive.close()
         self._health.close()
         self._supervision.close()
         log.info("stopped", connections=self._house.counts["connections"])

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from bccnd.process.one_table import OneTable
 from bccnd.process.settings import (
@@ -103,7 +103,7 @@ class MuxSettings(BaseModel):
         default="", description="the daemon's socket: a path or @NAME; empty: where bccn finds it"
     )
     listen: tuple[Listen, ...] = Field(
-        min_length=1,
+        default=(),
         max_length=16,
         description="where it is entered: unix:PATH or tls://ADDR:PORT; several times for several",
     )
@@ -120,6 +120,7 @@ class MuxSettings(BaseModel):
     )
     web: Annotated[str, AfterValidator(_web)] = Field(
         default="",
+        validate_default=True,
         description="serve the page at ADDR:PORT, and WebSocket at its path /bus; with TLS if there is a certificate",
     )
     tokens: tuple[Bearer, ...] = Field(
@@ -141,9 +142,19 @@ class MuxSettings(BaseModel):
     sessions: int = _number(
         4096, 1, 1 << 20, "most sessions, streams and requests at a time; each is a client of the daemon"
     )
+    recorded: Path | None = Field(
+        default=None, description="folder of the recorder of this host: what REPLAY reads"
+    )
     metrics: MetricsAddress = ""
     log_level: LogLevel = "info"
     log_format: LogFormat = "auto"
+
+    @field_validator("web")
+    @classmethod
+    def _is_entered(cls, value: str, info: ValidationInfo) -> str:
+        if not value and info.data.get("listen") == ():
+            raise ValueError("give this or --listen, or nobody can come in")
+        return value
 
     @property
     def has_tls(self) -> bool:
@@ -152,7 +163,7 @@ class MuxSettings(BaseModel):
 
 _METAVARS = {
     "socket": "PATH", "listen": "ADDRESS", "socket_mode": "MODE", "metrics": "ADDRESS", "log_level": "LEVEL",
-    "log_format": "FORMAT", "certificate": "FILE", "key": "FILE", "authorities": "FILE",
+    "log_format": "FORMAT", "certificate": "FILE", "key": "FILE", "authorities": "FILE", "recorded": "FOLDER",
     "web": "ADDR:PORT", "hosts": "NAMES", "origins": "URLS",
 }  # fmt: skip
 
@@ -171,6 +182,7 @@ these over the file. Commas separate addresses.
 examples:
   bccnd-mux --listen unix:/run/bccnd/mux.sock
   bccnd-mux --listen tls://10.0.0.1:5401 --config mux.toml
+  bccnd-mux --web 127.0.0.1:8470
 
 signals: SIGHUP reads the settings again, SIGTERM and SIGINT end it
 

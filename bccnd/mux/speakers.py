@@ -16,6 +16,7 @@ Rules
 - No socket, no clock: a link calls ``joined``, ``received``, ``takes_more`` and ``ended``; the tests do as well.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -27,6 +28,9 @@ GONE = -1
 # Packets of one read, and bytes of credit for each: nearly all packets are shorter than a datagram.
 BATCH = 64
 CREDIT_A_PACKET = 256
+
+_MESSAGE = re.compile(rb"MSG ")
+_UNDIRECTED = re.compile(rb"MSG (?!!)")
 
 WENT_AWAY = b"unavailable the daemon went away"
 
@@ -79,7 +83,7 @@ class Room(Protocol):
         """``go_on`` is to be called when less waits for the peer."""
 
     def weigh(self, amount: int) -> None:
-        """So many bytes more, or fewer, wait for the daemon."""
+        """So many bytes more, or fewer, wait for the daemon, or were read of it and are not in the endpoint."""
 
     def leave(self, speaker: "Speaker") -> None:
         """It is over."""
@@ -162,17 +166,16 @@ class Reader(Speaker):
             return 0
         if self._rest:
             return 0
-        if endpoint.queued > limits.QUEUED:
-            if endpoint.waiting(channel):
-                self._room.wait_for_room(self)
-                return 0
+        is_full = endpoint.queued > limits.QUEUED
+        if endpoint.ready > limits.READY or (is_full and endpoint.waiting(channel)):
+            self._room.wait_for_room(self)
+            return 0
+        if is_full:
             return 1
         return min(BATCH, credit // CREDIT_A_PACKET + 1)
 
     def go_on(self) -> None:
-        rest, self._rest = self._rest, []
-        if rest:
-            self._forward(rest)
+        self._forward_rest()
         if self._ending is not None and not self._rest:
             self.end(self._ending)
         super().go_on()
@@ -185,14 +188,26 @@ class Reader(Speaker):
 
     def _forward(self, packets: list[bytes]) -> None:
         if self._rest:
-            self._rest += packets
+            self._keep(self._rest + packets)
             return
-        send, channel = self._endpoint.send, self.entity
-        for index, packet in enumerate(packets):
-            if not send(channel, packet):
-                self._rest = packets[index:]
-                break
+        taken = self._endpoint.send_each(self.entity, packets)
+        self._keep(packets[taken:])
         self._room.has_output()
+
+    def _forward_rest(self) -> None:
+        if rest := self._rest:
+            self._keep([])
+            self._forward(rest)
+
+    def _keep(self, packets: list[bytes]) -> None:
+        """Instead of what was kept before."""
+        if packets or self._rest:
+            self._room.weigh(_weight(packets) - _weight(self._rest))
+            self._rest = packets
+
+    def _drop(self) -> None:
+        self._keep([])
+        super()._drop()
 
 
 class Session(Reader):
@@ -243,7 +258,7 @@ class Session(Reader):
     def cancelled(self) -> None:
         self.push()
         self._is_closed = self._is_deaf = True
-        self._rest.clear()
+        self._keep([])
         if not self._waiting:
             self.end()  # one that has not joined yet, too: there is nothing to say to the daemon
         elif not self._is_over:
@@ -299,7 +314,8 @@ class Subscription(Reader):
     def __init__(self, room: Room, entity: Channel, connect: Connect, pattern: bytes) -> None:
         super().__init__(room, entity)
         self._pattern = pattern
-        self._wants_directed = pattern.startswith(b"!")
+        # A SUB makes the daemon deliver directed messages, too.
+        self._is_wanted = (_MESSAGE if pattern.startswith(b"!") else _UNDIRECTED).match
         self._link = connect(self)
 
     def joined(self) -> None:
@@ -307,13 +323,13 @@ class Subscription(Reader):
         self._link.send((b"SUB " + self._pattern,))
 
     def received(self, packets: list[bytes]) -> None:
-        wanted = [packet for packet in packets if packet.startswith(b"MSG ") and self._wants(packet)]
-        if len(wanted) == len(packets):
+        wanted = self._is_wanted
+        if all(map(wanted, packets)):
             self._forward(packets)
             return
         for packet in packets:
             if packet.startswith(b"MSG "):
-                if self._wants(packet):
+                if wanted(packet):
                     self._forward([packet])
             elif packet.startswith(b"CMSG dropped\0"):
                 self._forward([packet])
@@ -321,10 +337,6 @@ class Subscription(Reader):
                 self._ending = reason
         if self._ending is not None and not self._rest:
             self.end(self._ending)
-
-    def _wants(self, packet: bytes) -> bool:
-        """A SUB makes the daemon deliver directed messages, too."""
-        return not packet.startswith(b"MSG !") or self._wants_directed
 
 
 class Errand(Speaker):
@@ -354,6 +366,10 @@ class Errand(Speaker):
         self._endpoint.respond(self.entity, answer)
         self._drop()
         self._room.has_output()
+
+
+def _weight(packets: list[bytes]) -> int:
+    return sum(map(len, packets)) + limits.PACKET_BYTES * len(packets)
 
 
 def refusal(packet: bytes) -> bytes:

@@ -12,11 +12,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bccnd.errors import ConfigError
+from bccnd.mux import limits
 from bccnd.mux.carrier import CarrierError
 from bccnd.mux.peer import Peer
 from bccnd.mux.settings import Certified, MuxSettings
 
 PIECE = 64 * 1024
+# Bytes that are taken apart at a time: some milliseconds, if all its records are short.
+PORTION = 16 * 1024
 # Letters of a name in a refusal.
 SHOWN = 255
 
@@ -90,6 +93,7 @@ class Tls:
         self._object = context.wrap_bio(self._in, self._out, server_side=True)
         self._records = Records()
         self._pieces = 0  # a read gives what one record carried
+        self._unread = b""
 
     @property
     def names(self) -> list[str]:
@@ -115,13 +119,28 @@ class Tls:
         return self._out.pending
 
     @property
+    def is_behind(self) -> bool:
+        return bool(self._unread)
+
+    @property
     def held(self) -> int:
-        return self._in.pending
+        return self._in.pending + len(self._unread)
 
     def received(self, data: bytes) -> bytes:
+        self._unread += data
+        pieces: list[bytes] = []
+        end = self.frames + limits.FRAMES
+        while self._unread and (self.frames < end or not self.is_ready):
+            portion, self._unread = self._unread[:PORTION], self._unread[PORTION:]
+            self._read(portion, pieces)
+        if self.has_ended:
+            self._unread = b""
+        return b"".join(pieces)
+
+    def _read(self, data: bytes, pieces: list[bytes]) -> None:
+        before = len(pieces)
         self._in.write(data)
         self._records.add(data)
-        pieces: list[bytes] = []
         try:
             if not self.is_ready:
                 self._object.do_handshake()
@@ -133,8 +152,7 @@ class Tls:
             pass
         except ssl.SSLError as error:
             raise CarrierError("tls") from error
-        self._pieces += len(pieces)
-        return b"".join(pieces)
+        self._pieces += len(pieces) - before
 
     def outgoing(self, data: bytes = b"") -> bytes:
         if data:

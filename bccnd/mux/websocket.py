@@ -7,6 +7,7 @@ Rules
   a name of its own; Origin, where there is one, must be in the settings or the same as Host.
 - Any other path is one of the page (``pages.py``), which says nothing of the bus and so needs no token.
 - The bytes are those of binary frames. Where one ends and the next begins means nothing.
+- The library takes apart all that it is given at once. So it is given a PORTION, until these have had FRAMES.
 """
 
 import hmac
@@ -22,8 +23,9 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from bccnd.mux import limits
 from bccnd.mux.carrier import Carrier, CarrierError
-from bccnd.mux.pages import HEADERS, NONE, Pages
+from bccnd.mux.pages import HEADERS, NONE, Page, Pages
 from bccnd.mux.peer import Peer
 
 PATH = "/bus"
@@ -33,6 +35,8 @@ TOKEN = "token."  # noqa: S105 - how one is announced
 TOKENS_LIMIT = 8
 # Of a frame. Ours have 64 KiB.
 FRAME_LIMIT = 256 * 1024
+# Bytes that the library is given at a time: two milliseconds of work, if all its frames are short.
+PORTION = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,9 @@ class WebSocket:
     def __init__(self, tokens: Tokens, pages: Pages = NONE) -> None:
         self._pages = pages
         self.peer: Peer | None = None
-        self.chatter = self.frames = self.replies = self.held = 0
+        self.chatter = self.frames = self.replies = 0
+        self._begun = 0  # bytes of a frame that has not come as a whole
+        self._unread = b""
         self._tokens = tokens
         self._protocol = ServerProtocol(subprotocols=[Subprotocol(PROTOCOL)], max_size=FRAME_LIMIT)
 
@@ -72,13 +78,30 @@ class WebSocket:
     def has_ended(self) -> bool:
         return self.is_ready and self._protocol.state is not State.OPEN
 
+    @property
+    def is_behind(self) -> bool:
+        return bool(self._unread)
+
+    @property
+    def held(self) -> int:
+        return self._begun + len(self._unread)
+
     def received(self, data: bytes) -> bytes:
-        protocol = self._protocol
-        if data:
-            protocol.receive_data(data)
+        self._unread += data
         pieces: list[bytes] = []
+        end = self.frames + limits.FRAMES
+        while self._unread and self.frames < end and not self.has_ended:
+            portion, self._unread = self._unread[:PORTION], self._unread[PORTION:]
+            self._parse(portion, pieces)
+        if self.has_ended:
+            self._unread = b""
+        return b"".join(pieces)
+
+    def _parse(self, data: bytes, pieces: list[bytes]) -> None:
+        protocol = self._protocol
+        protocol.receive_data(data)
         events = protocol.events_received()
-        self.held = 0 if events else self.held + len(data)
+        self._begun = 0 if events else self._begun + len(data)
         self.frames += len(events)
         for event in events:
             if isinstance(event, Request):
@@ -89,7 +112,6 @@ class WebSocket:
             raise CarrierError("websocket")
         if protocol.handshake_exc is not None:
             raise CarrierError("http")
-        return b"".join(pieces)
 
     def outgoing(self, data: bytes = b"") -> bytes:
         self.replies = 0
@@ -111,7 +133,7 @@ class WebSocket:
         protocol = self._protocol
         status, text, peer = self._judged(request)
         if not status and request.path != PATH:
-            protocol.send_response(_page(*self._pages[request.path]))
+            protocol.send_response(_answer(self._pages[request.path], request.headers))
             raise CarrierError("page")
         if status:
             protocol.send_response(protocol.reject(status, text))
@@ -150,10 +172,16 @@ def _only(headers: Headers, name: str) -> str:
     return values[0] if len(values) == 1 else ""
 
 
-def _page(kind: str, body: bytes) -> Response:
-    described = [("Content-Type", kind), ("Content-Length", str(len(body)))]
-    headers = Headers([("Date", formatdate(usegmt=True)), *described, *HEADERS])
-    return Response(HTTPStatus.OK.value, HTTPStatus.OK.phrase, headers, body)
+def _answer(page: Page, asked: Headers) -> Response:
+    """The page, or that the browser has it as it is."""
+    known = {each.strip().removeprefix("W/") for each in ",".join(asked.get_all("If-None-Match")).split(",")}
+    dated = [("Date", formatdate(usegmt=True)), ("ETag", page.tag)]
+    if known & {page.tag, "*"}:
+        status, body, described = HTTPStatus.NOT_MODIFIED, b"", []
+    else:
+        status, body = HTTPStatus.OK, page.body
+        described = [("Content-Type", page.kind), ("Content-Length", str(len(body)))]
+    return Response(status.value, status.phrase, Headers([*dated, *described, *HEADERS]), body)
 
 
 class Stacked:
@@ -165,6 +193,10 @@ class Stacked:
     @property
     def is_ready(self) -> bool:
         return self._inner.is_ready
+
+    @property
+    def is_behind(self) -> bool:
+        return self._outer.is_behind or self._inner.is_behind
 
     @property
     def has_ended(self) -> bool:
@@ -187,7 +219,7 @@ class Stacked:
         return self._outer.held + self._inner.held
 
     def received(self, data: bytes) -> bytes:
-        return self._inner.received(self._outer.received(data))
+        return self._inner.received(self._outer.received(data) if data or self._outer.is_behind else b"")
 
     def outgoing(self, data: bytes = b"") -> bytes:
         return self._outer.outgoing(self._inner.outgoing(data) if self._outer.is_ready else b"")

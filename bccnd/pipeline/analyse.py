@@ -32,6 +32,7 @@ from bccnd.pipeline import (
     delivery,
     digests,
     drops,
+    guesses,
     in_memory,
     latency,
     links,
@@ -47,7 +48,7 @@ from bccnd.pipeline import (
     words,
 )
 from bccnd.pipeline.digests import Digests, Parts
-from bccnd.pipeline.in_memory import MOST, InMemory
+from bccnd.pipeline.in_memory import MOST, PAIR_MINUTES, InMemory
 from bccnd.pipeline.layout import MARGIN_NS, TABLES, VIA, Output
 from bccnd.pipeline.progress import Progress
 from bccnd.pipeline.source import inputs
@@ -233,7 +234,7 @@ def tables(
 
 def _record(days: Digests, parts: Parts | None, seen_span: Span, keep: Keeping) -> _Record:
     """In memory where the marks are on this machine, and not too many."""
-    if parts is not None and parts.count("marks") <= MOST["marks"]:
+    if parts is not None and _fits(parts, "marks"):
         covered = coverage.covered(parts.table("marks", *_on_days(seen_span)), *seen_span)
         names = {"from_ns": "min", "until_ns": "max", "links": "sum"}
         found = covered.table.group_by("host").aggregate([*names.items()])
@@ -304,11 +305,11 @@ def _tables_of_pairs(of: _Numbers, slot_ns: int, seconds: int | None, keep: Keep
     receivers = keep(delivery.pairs(of.owned, of.connected, of.stretches, offsets))
     sent = keep(delivery.sent(of.numbers, of.owned))
     matched = keep(delivery.matched(sent, delivery.received(of.numbers, sent), receivers, slot_ns))
-    guessed = keep(delivery.by_gaps(of.gaps, sent, of.owned, of.stretches, offsets, of.left_out))
+    guessed = keep(guesses.by_gaps(of.gaps, sent, of.owned, of.stretches, offsets, of.left_out))
     by_minute = keep(delivery.by_minute(matched, slot_ns))
     minutes = keep(delivery.counted(by_minute, guessed))
     yield delivery.minutes(minutes)
-    bursts = keep(delivery.bursts(matched, sent, slot_ns).unionByName(delivery.guessed_bursts(guessed)))
+    bursts = keep(delivery.bursts(matched, sent, slot_ns).unionByName(guesses.guessed_bursts(guessed)))
     yield delivery.episodes(minutes, keep(delivery.outages(bursts)))
     yield delivery.delivery(minutes, bursts, latency.latency(delayed, fastest))
     yield delivery.by_source(delivery.sums(matched, slot_ns), guessed)
@@ -327,8 +328,8 @@ def _tables_in_memory(held: InMemory, during: Digests, whole: _Record, keep: Kee
     stretches = held.stretches()
     guessed = None
     if (gaps := held.gaps()) is not None:
-        guessed = keep(delivery.by_gaps(gaps, held.sent(), held.owned(), stretches, held.offsets()))
-        bursts = bursts.unionByName(delivery.guessed_bursts(guessed))
+        guessed = keep(guesses.by_gaps(gaps, held.sent(), held.owned(), stretches, held.offsets()))
+        bursts = bursts.unionByName(guesses.guessed_bursts(guessed))
         losses = delivery.by_source(held.frame(losses), guessed)
     minutes, bursts = keep(delivery.counted(minutes, guessed)), keep(bursts)
     yield delivery.minutes(minutes) if guessed is not None else in_memory.typed(made.minutes, "minutes")
@@ -374,24 +375,30 @@ def _held(
     """The numbers in memory, as far as they are on this machine and not too many."""
     if parts is None or isinstance(whole.stretches, DataFrame):
         return None
-    if any(parts.count(name) > MOST[name] for name in _HELD):
+    minutes = whole.span_ns // MINUTE_NS + 1
+    if len(whole.hosts) ** 2 * minutes > PAIR_MINUTES or not all(_fits(parts, name) for name in _HELD):
         return None
     where = _on_days(seen_span)
     if whole.twice:
         where.append(~(pc.field("capture") & pc.field("host").isin(whole.twice)))
-    found = {}
-    for name, (began, ended, unit_ns) in _HELD.items():
+
+    def read(name: str) -> Iterator[pa.Table]:
+        began, ended, unit_ns = _HELD[name]
         since_ns, until_ns = span if name == "words" else seen_span
         limited = list(where)
         if since_ns is not None:
             limited.append(pc.field(ended) >= since_ns // unit_ns)
         if until_ns is not None:
             limited.append(pc.field(began) < -(-until_ns // unit_ns))
-        found[name] = parts.table(name, *limited)
-    if span != Span():
-        margins = during.of_margins("words", *span, MARGIN_NS).select(*found["words"].column_names).toArrow()
-        found["words"] = pa.concat_tables([found["words"], margins.cast(found["words"].schema)])
-    return InMemory(during.rows.sparkSession, found, whole.stretches, whole.slot_ns)
+        yield from parts.tables(name, *limited)
+        if name == "words" and span != Span():
+            yield during.of_margins("words", *span, MARGIN_NS).toArrow()
+
+    return InMemory(during.rows.sparkSession, read, whole.stretches, whole.slot_ns)
+
+
+def _fits(parts: Parts, name: str) -> bool:
+    return parts.count(name) <= MOST[name]
 
 
 def _on_days(span: Span) -> list[pc.Expression]:

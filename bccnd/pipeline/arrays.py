@@ -84,6 +84,12 @@ def chosen(columns: Mapping[str, Array], at: Array) -> Columns:
     return {name: values[at] for name, values in columns.items()}
 
 
+def reorder(columns: Columns, order: Array) -> None:
+    """In place, a column after the other: memory holds one of them twice."""
+    for name in columns:
+        columns[name] = columns[name][order]
+
+
 def together(parts: Sequence[Columns]) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 

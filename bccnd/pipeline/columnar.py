@@ -100,6 +100,12 @@ def schema(kind: str) -> pa.Schema:
     )
 
 
+def coded(schema: pa.Schema) -> pa.Schema:
+    """The schema as Arrow reads it with strings as places in dictionaries."""
+    places = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema([field.with_type(places) if field.type == pa.string() else field for field in schema])
+
+
 class _Writer:
     """A file of Parquet, written when there is enough for it; without rows it is there as well."""
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from bccnd.pipeline.arrays import Array, Columns, chosen, found, grouped
 from bccnd.pipeline.latency import FAR_NS
-from bccnd.pipeline.matching import Words
+from bccnd.pipeline.ordered import Words
 from bccnd.pipeline.times import HOUR_NS
 from bccnd.recorder.layout import Direction
 

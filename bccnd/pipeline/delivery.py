@@ -28,7 +28,7 @@ from bccnd.pipeline.times import MINUTE_NS, SECOND_NS, hour, minute, moment
 _NUMBERED = ("src", "word", "era")
 _COUNTS = ("sent", "lost", "late", "repaired")
 # All bits of ``slots``.
-_ALL_SENT = "aggregate(slots, 0L, (all, at) -> all | at.bits)"
+ALL_SENT = "aggregate(slots, 0L, (all, at) -> all | at.bits)"
 # Of the rows of a word, those that nobody had asked for: a number that was sent again made one more.
 _UNASKED = """rows - bit_count(repaired_bits)
     - least(greatest(rows - bit_count(bits | late_bits), 0), bit_count(coalesce(resent, 0L)))"""
@@ -183,14 +183,14 @@ def sums(matched_words: DataFrame, slot_ns: int) -> DataFrame:
         *PAIR,
         "src",
         hour(f"slots[0].slot * {slot_ns}").alias("hour"),
-        F.bit_count(F.expr(_ALL_SENT)).alias("sent"),
-        F.bit_count(F.expr(f"{_ALL_SENT} & ~bits")).alias("lost"),
-        F.bit_count(F.expr(f"{_ALL_SENT} & repaired_bits")).alias("repaired"),
+        F.bit_count(F.expr(ALL_SENT)).alias("sent"),
+        F.bit_count(F.expr(f"{ALL_SENT} & ~bits")).alias("lost"),
+        F.bit_count(F.expr(f"{ALL_SENT} & repaired_bits")).alias("repaired"),
     )
 
 
 def by_source(recorded: DataFrame, guessed: DataFrame) -> DataFrame:
-    """``sums`` and ``by_gaps`` -> table ``losses``."""
+    """``sums`` and ``guesses.by_gaps`` -> table ``losses``."""
     counts = ("sent", "lost", "repaired")
     counted = recorded.union(guessed.select(*PAIR, "src", F.date_trunc("hour", "minute"), *counts))
     return counted.groupBy(*PAIR, "src", "hour").agg(*(F.sum(name).alias(name) for name in counts))
@@ -205,8 +205,8 @@ def senders(matched_words: DataFrame, slot_ns: int) -> DataFrame:
     hears = matched_words.groupBy(*PAIR).agg(F.max(F.col("bits") != 0).alias("hears")).where("hears")
     return (
         matched_words.join(F.broadcast(hears.select(*PAIR)), list(PAIR), "left_semi")
-        .withColumn("missing", F.expr(f"{_ALL_SENT} & ~bits"))
-        .withColumn("missed", F.expr(f"{_ALL_SENT} & (~bits | repaired_bits)"))
+        .withColumn("missing", F.expr(f"{ALL_SENT} & ~bits"))
+        .withColumn("missed", F.expr(f"{ALL_SENT} & (~bits | repaired_bits)"))
         .groupBy("sender", *_NUMBERED)
         .agg(
             F.count("*").alias("receivers"),
@@ -233,7 +233,7 @@ def bursts(matched_words: DataFrame, sent_words: DataFrame, slot_ns: int) -> Dat
 
     The times are those of the first and the last, by the sender's clock, as if it sent evenly within a slot.
     """
-    missing = F.expr(f"{_ALL_SENT} & ~bits")
+    missing = F.expr(f"{ALL_SENT} & ~bits")
     found = words.runs(matched_words.select(*PAIR, *_NUMBERED, missing.alias("missing")))
     found = (
         words.stitched(found, *PAIR, "src", "era")
@@ -266,119 +266,11 @@ def _sent_ns(slots: str, bit: str) -> Column:
     )
 
 
-def by_gaps(
-    gaps: DataFrame,
-    sent_words: DataFrame,
-    owned: DataFrame,
-    stretches: DataFrame,
-    offsets: DataFrame,
-    left_out: DataFrame | None = None,
-) -> DataFrame:
-    """``loss.gaps`` -> (sender, receiver, src, epoch, word, minute, span, missing, sent, lost, late, repaired), of
-    senders without a record, and of others while theirs has a hole.
-
-    ``missing`` are bits of ``word``. Of ``span``, the number ``from`` came at ``from_ns`` and ``until`` at
-    ``until_ns``; both are counted from bit 0 of ``word``. ``sent`` is what was received and what is missing in
-    between, without what the sender's record has: that is ``matched``. ``left_out`` (src, word, known) has, as bits,
-    what is not missing either.
-    """
-    known = sent_words.select("src", "word", F.expr(_ALL_SENT).alias("known"))
-    if left_out is not None:
-        known = known.unionByName(left_out)
-    known = known.groupBy("src", "word").agg(F.bit_or("known").alias("known"))
-    span = F.expr(
-        """named_struct('from_ns', from_ns, 'until_ns', until_ns,
-            'from', (from_word - word) * 64 + from_bit, 'until', (until_word - word) * 64 + until_bit)"""
-    )
-    return (
-        _pieces(_judged(gaps, owned, stretches, offsets))
-        .withColumn("span", span)
-        .join(known, ["src", "word"], "left")
-        .withColumn("known", F.coalesce("known", F.lit(0).cast("bigint")))
-        .withColumn("missing", F.expr("missing & ~known"))
-        .select(
-            *(*PAIR, "src", "epoch", "word", "minute", "span", "missing"),
-            F.expr("bit_count(missing) + bit_count(got & ~known)").alias("sent"),
-            F.bit_count("missing").alias("lost"),
-            F.bit_count(F.expr("missing & late")).alias("late"),
-            F.bit_count(F.expr("repaired & ~known")).alias("repaired"),
-        )
-        .where("sent > 0")
-    )
-
-
-def _judged(gaps: DataFrame, owned: DataFrame, stretches: DataFrame, offsets: DataFrame) -> DataFrame:
-    """Those of ``loss.gaps`` that the sender's record says nothing of, with (sender)."""
-    by_sender = F.expr(
-        """exists(stretches, s -> s.from_ns + coalesce(most_ns, 0) <= coalesce(since_ns, first_ns)
-            AND s.until_ns + coalesce(least_ns, 0) >= last_ns)"""
-    )
-    return (
-        gaps.join(F.broadcast(owned), "src")
-        .where("sender != receiver")
-        .join(F.broadcast(stretches.withColumnRenamed("host", "sender")), "sender", "left")
-        .join(F.broadcast(offsets), list(PAIR), "left")
-        .where(~F.col("recorded") | ~F.coalesce(by_sender, F.lit(False)))
-    )
-
-
-def _pieces(judged: DataFrame) -> DataFrame:
-    """-> (sender, receiver, src, epoch, minute, from_ns, until_ns, from_word, from_bit, until_word, until_bit, word,
-    missing, got, late, repaired): a row for each word that a gap has a part in.
-    """
-    pieces = F.expr(
-        """concat(
-            IF(before > 0, transform(sequence(previous, word - 1), w -> struct(
-                w AS word,
-                IF(w > previous, -1L, IF(previous_high = 63, 0L, shiftleft(-1L, previous_high + 1))) AS missing,
-                0L AS got, 0L AS late, 0L AS repaired)), CAST(array() AS array<struct<
-                    word: bigint, missing: bigint, got: bigint, late: bigint, repaired: bigint>>)),
-            array(struct(
-                word, inside | IF(before > 0, ~shiftleft(-1L, low), 0L) AS missing,
-                bits AS got, late_bits AS late, repaired_bits AS repaired)))"""
-    )
-    return judged.select(
-        *(*PAIR, "src", "epoch"),
-        minute("first_ns").alias("minute"),
-        F.expr("IF(before > 0, since_ns, first_ns)").alias("from_ns"),
-        F.expr("IF(inside = 0, first_ns, last_ns)").alias("until_ns"),
-        F.expr("IF(before > 0, previous, word)").alias("from_word"),
-        F.expr("IF(before > 0, previous_high, low)").alias("from_bit"),
-        F.col("word").alias("until_word"),
-        F.when(F.col("inside") == 0, F.col("low")).otherwise(words.highest("bits")).alias("until_bit"),
-        F.explode(pieces).alias("piece"),
-    ).select("*", "piece.*")
-
-
-def guessed_bursts(guessed: DataFrame) -> DataFrame:
-    """``by_gaps`` -> as ``bursts``, but by the receiver's clock, as if the sender sent evenly from the last number
-    before the gap to the first after it.
-    """
-    key = (*PAIR, "src", "epoch")
-    found = words.stitched(words.runs(guessed.drop(*_COUNTS)), *key)
-    return found.select(
-        *PAIR,
-        "src",
-        "minute",
-        _guessed_ns("start").alias("from_ns"),
-        _guessed_ns("start + length - 1").alias("until_ns"),
-        "length",
-    )
-
-
-def _guessed_ns(bit: str) -> Column:
-    """When the number of that bit, counted from the word of ``span``, would have come."""
-    return F.expr(
-        f"""span.from_ns + CAST((span.until_ns - span.from_ns) * (CAST({bit} - span.from AS double)
-            / greatest(1, span.until - span.from)) AS bigint)"""
-    )
-
-
 def counted(recorded: DataFrame, guessed: DataFrame | None) -> DataFrame:
-    """``by_minute`` and ``by_gaps`` -> (sender, receiver, minute, basis, sent, lost, late, repaired).
+    """``by_minute`` and ``guesses.by_gaps`` -> (sender, receiver, minute, basis, sent, lost, late, repaired).
 
-    Without ``by_gaps`` there is nothing to add up. The basis is ``both`` where a sender's record has a hole, or where
-    its host runs programs that send without its daemon.
+    Without ``guesses.by_gaps`` there is nothing to add up. The basis is ``both`` where a sender's record has a hole,
+    or where its host runs programs that send without its daemon.
     """
     rows = recorded.select(*PAIR, "minute", F.lit("record").alias("basis"), *_COUNTS)
     if guessed is None:

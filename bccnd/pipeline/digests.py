@@ -106,21 +106,25 @@ class Parts(NamedTuple):
     def count(self, name: str) -> int:
         return sum(pq.ParquetFile(file).metadata.num_rows for file in self._files(name))
 
-    def table(self, name: str, *conditions: pc.Expression) -> pa.Table:
-        """The digests in these folders, as far as they meet the conditions."""
+    def tables(self, name: str, *conditions: pc.Expression) -> Iterator[pa.Table]:
+        """The digests in these folders, as far as they meet the conditions: some rows at a time, with strings as
+        places in dictionaries.
+        """
         schema, where = columnar.schema(name), list(conditions)
         if self.since:
             where.append(pc.field("date") >= self.since)
-        if not (files := [str(file) for file in self._files(name)]):
-            return schema.empty_table()
-        return pq.read_table(
-            files,
-            schema=schema,
-            filters=reduce(and_, where) if where else None,
-            partitioning=None,
-            page_checksum_verification=True,
-            use_threads=False,
-        )
+        strings = [field.name for field in schema if field.type == pa.string()]
+        yield columnar.coded(schema).empty_table()
+        for file in self._files(name):
+            with pq.ParquetFile(file, read_dictionary=strings, page_checksum_verification=True) as parquet:
+                for batch in parquet.iter_batches(columnar.ROWS, use_threads=False):
+                    table = pa.Table.from_batches([batch])
+                    yield table.filter(reduce(and_, where)) if where else table
+
+    def table(self, name: str, *conditions: pc.Expression) -> pa.Table:
+        """``tables`` in one."""
+        schema = columnar.schema(name)
+        return pa.concat_tables(table.cast(schema) for table in self.tables(name, *conditions))
 
     def _files(self, name: str) -> list[Path]:
         return [file for folder in self.folders for file in sorted((folder / name).glob("*.parquet"))]

@@ -7,8 +7,7 @@ Rules
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -21,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from bccnd.pipeline import arrays, delays, latency, matching, segments
+from bccnd.pipeline import arrays, delays, latency, matching, ordered, segments
 from bccnd.pipeline.arrays import Array, Columns
 from bccnd.pipeline.columnar import in_sample
 from bccnd.pipeline.layout import PAIR, TABLES
@@ -29,13 +28,20 @@ from bccnd.pipeline.segments import Talk
 from bccnd.pipeline.times import HOUR_NS, MINUTE_NS, SECOND_NS
 from bccnd.recorder.layout import Direction
 
-# Rows of digests. A million take 700 MB while they are matched.
-WORDS = 4_000_000
-# Of each digest as many as ``latency`` samples, and all messages of who chooses numbers that are in each sample.
+# Rows of digests that are held in memory, where Spark's heap of 4 GB has nothing to do meanwhile.
+# 170 bytes each, while they are read and put in order: 2.7 GB. 50 million messages of 200 hosts are 5 million words.
+WORDS = 16_000_000
+# 215 bytes each, while words take 100: 1.7 GB. As many as ``latency`` samples of each digest, and all messages of
+# who chooses numbers that are in each sample.
 SAMPLED = 4 * latency.SAMPLED_ROWS
-# Rows of ``marks``, which Python looks at one by one.
+# 550 bytes each, as Python looks at a row for each address that somebody is known by: 1.1 GB.
+HEARD = 2_000_000
+# Rows of ``marks``, which Python looks at one by one: 850 bytes each.
 MARKS = 500_000
-MOST = {"words": WORDS, "sample": SAMPLED, "heard": WORDS, "marks": MARKS}
+MOST = {"words": WORDS, "sample": SAMPLED, "heard": HEARD, "marks": MARKS}
+# Hosts times hosts times minutes, of which each has a row with loss even where nobody heard anything: eight numbers,
+# held twice, and a row of Arrow, 200 bytes together.
+PAIR_MINUTES = 8_000_000
 _ENDS = ("from_ns", "until_ns")
 _TIMES = {"hour": HOUR_NS, "minute": MINUTE_NS}
 _MOMENT = pa.timestamp("us", tz="UTC")
@@ -54,46 +60,56 @@ class Found(NamedTuple):
 
 
 class InMemory:
-    """Of digests ``words``, ``sample`` and ``heard``, and the stretches of each host."""
+    """Of the digests that ``read`` gives of a name, ``words``, ``sample`` and ``heard``, and the stretches of each
+    host.
+    """
 
     def __init__(
         self,
         spark: SparkSession,
-        digests: Mapping[str, pa.Table],
+        read: Callable[[str], Iterator[pa.Table]],
         stretches: Mapping[str, Sequence[tuple[int, int]]],
         slot_ns: int,
     ) -> None:
-        sample, self._heard = digests["sample"], digests["heard"]
-        self._words = matching.Words(digests["words"], slot_ns, stretches)
-        self._hosts, self.slot_ns = self._words.hosts, slot_ns
-        self._spark, self._spans = spark, stretches
+        self._spark, self._spans, self._read = spark, stretches, read
+        words = ordered.Words(read("words"), slot_ns, stretches)
+        self._hosts, self._sources = words.hosts, words.sources
         self._stretches = {
             int(host): (np.array(spans, np.int64)[:, 0], np.array(spans, np.int64)[:, 1])
             for host, spans in zip(
                 self._hosts.of(pa.array(stretches, pa.string())), stretches.values(), strict=True
             )
         }
-        self._owner, self._recorded = self._words.owners()
-        self._seen = self._words.of(False)
-        self._gaps = matching.gaps(self._seen, self._stretches)
-        apart = latency.apart(self._words.rows)
-        taken = in_sample(sample["src"], sample["word"].to_numpy(), apart)
-        self._latencies = delays.latencies(
-            self._words, sample.filter(pa.array(taken)), self._owner, self._recorded
+        self._owner, self._recorded = words.owners()
+        apart = latency.apart(words.rows)
+        sample = pa.concat_tables(
+            table.drop(["capture", "date"]).filter(
+                pa.array(in_sample(table["src"], table["word"].to_numpy(), apart))
+            )
+            for table in read("sample")
         )
+        self._latencies = delays.latencies(words, sample, self._owner, self._recorded)
+        del sample
+        sums, judged, late = list[Columns](), list[Columns](), list[Columns]()
+        for seen in words.parts():
+            missing = matching.gaps(seen, self._stretches)
+            sums.append(matching.sources(words, seen, missing))
+            judged.append(self._judged(missing))
+            late.append(arrays.grouped(seen, ("host", "src"), {"late": np.add}))
+        self._sums, self._gaps, self._late = map(arrays.together, (sums, judged, late))
+        self._sent = matching.Sent(words, self._owner)
 
     # -- as Spark's functions
 
     def sources(self) -> pa.Table:
         """``loss.sources``."""
-        found = matching.sources(self._words, self._seen, self._gaps)
-        return self._table("sources", found | {"receiver": found["host"]})
+        return self._table("sources", self._sums | {"receiver": self._sums["host"]})
 
     def owned(self) -> DataFrame:
         """``delivery.owners``."""
         return self._frame(
             {
-                "src": self._words.sources.strings(np.arange(len(self._owner))),
+                "src": self._sources.strings(np.arange(len(self._owner))),
                 "sender": self._hosts.strings(self._owner),
                 "recorded": pa.array(self._recorded),
             }
@@ -101,20 +117,32 @@ class InMemory:
 
     def talks(self) -> list[Talk]:
         """``segments.whom`` makes ``addresses`` and ``edges`` of it."""
-        rows = self._heard.filter(
+        parts = [self._talk(table) for table in self._read("heard")]
+        sums = pa.concat_tables(parts).group_by([*Talk._fields[:-1]]).aggregate([("delivered", "sum")])
+        found = sums.rename_columns({"delivered_sum": "delivered"})
+        # Anybody can send from any number of addresses: those that nobody is known by are no rows of Python.
+        named = pc.or_(found["echo"], pc.is_valid(found["sender"]))
+        known = found.filter(named)
+        others = found.filter(pc.and_(pc.invert(named), pc.is_in(found["address"], known["address"])))
+        return segments.talks(pa.concat_tables([known, others]))
+
+    def _talk(self, heard: pa.Table) -> pa.Table:
+        """A row for each ``Talk``, of some that was ``heard``."""
+        rows = heard.filter(
             pc.field("direction").isin([Direction.IN.value, Direction.ECHO.value])
             & pc.field("address").is_valid()
         )
-        owner = np.append(self._owner, -1)[self._words.sources.of(rows["src"])]
+        owner = np.append(self._owner, -1)[self._sources.of(rows["src"])]
         told = pa.table(
             {
-                **{name: rows[name] for name in ("host", "interface", "address", "delivered")},
+                **{name: rows[name].cast(pa.string()) for name in ("host", "interface", "address")},
+                "delivered": rows["delivered"],
                 "echo": pc.equal(rows["direction"], Direction.ECHO.value),
                 "sender": self._hosts.strings(owner),
             }
         )
         sums = told.group_by([*Talk._fields[:-1]]).aggregate([("delivered", "sum")])
-        return segments.talks(sums.rename_columns({"delivered_sum": "delivered"}))
+        return sums.rename_columns({"delivered_sum": "delivered"})
 
     def pairs(self, places: Iterable[tuple[str, str]]) -> pa.Table:
         """``delivery.pairs``, of ``segments.segments``."""
@@ -158,12 +186,12 @@ class InMemory:
 
     def late(self) -> DataFrame:
         """Of ``words.of``, what ``reordering.suspects`` asks for."""
-        late = arrays.grouped(self._seen, ("host", "src"), {"late": np.add})
+        late = self._late
         return self._frame(
             {
                 "direction": pa.repeat("in", len(late["host"])),
                 "host": self._hosts.strings(late["host"]),
-                "src": self._words.sources.strings(late["src"]),
+                "src": self._sources.strings(late["src"]),
                 "late": pa.array(late["late"]),
             }
         )
@@ -182,44 +210,41 @@ class InMemory:
         columns |= {name: _known(values) for name, values in found.items() if name.endswith("_us")}
         return self._frame(columns)
 
-    def gaps(self) -> DataFrame | None:
-        """Those of ``loss.gaps`` that ``delivery.by_gaps`` counts; None without any."""
-        sender = self._owner[self._gaps["src"]]
-        pairs = {"sender": sender, "receiver": self._gaps["host"]}
+    def _judged(self, gaps: Columns) -> Columns:
+        """Those of ``matching.gaps`` that the sender's record says nothing of."""
+        sender = self._owner[gaps["src"]]
+        pairs = {"sender": sender, "receiver": gaps["host"]}
         at = arrays.found(pairs, self._latencies.offsets, PAIR)
         least, most = (np.append(self._latencies.offsets[name], 0)[at] for name in ("least_ns", "most_ns"))
-        since = np.where(self._gaps["is_first"], self._gaps["first_ns"], self._gaps["since_ns"])
+        since = np.where(gaps["is_first"], gaps["first_ns"], gaps["since_ns"])
         # Whether one stretch of the sender has all of it.
         order = np.argsort(sender, kind="stable")
         begin = np.empty(len(order), np.int64)
         end = np.empty(len(order), np.int64)
         begin[order] = matching.at_stretches(sender[order], (since - most)[order], self._stretches)
-        end[order] = matching.at_stretches(
-            sender[order], (self._gaps["last_ns"] - least)[order], self._stretches
-        )
+        end[order] = matching.at_stretches(sender[order], (gaps["last_ns"] - least)[order], self._stretches)
         covered = (begin == end) & (begin % 2 == 1)
-        judged = (sender != self._gaps["host"]) & ~(self._recorded[self._gaps["src"]] & covered)
-        at = np.flatnonzero(judged)
-        if not len(at):
+        judged = (sender != gaps["host"]) & ~(self._recorded[gaps["src"]] & covered)
+        return arrays.chosen(gaps, np.flatnonzero(judged))
+
+    def gaps(self) -> DataFrame | None:
+        """Those of ``loss.gaps`` that ``guesses.by_gaps`` counts; None without any."""
+        found = dict(self._gaps)
+        if not len(found["host"]):
             return None
-        found = arrays.chosen(self._gaps, at)
         first = found.pop("is_first")
         columns: dict[str, Any] = dict(found)
         columns["receiver"] = self._hosts.strings(columns.pop("host"))
-        columns["src"] = self._words.sources.strings(found["src"])
+        columns["src"] = self._sources.strings(found["src"])
         columns["epoch"] = columns["epoch"].astype(np.int32)
         for name in ("previous", "previous_high", "since_ns"):
             columns[name] = pa.array(found[name], mask=first)
         return self._frame(columns)
 
-    @cached_property
-    def _sent(self) -> matching.Sent:
-        return matching.Sent(self._words, self._owner)
-
     def sent(self) -> DataFrame:
-        """Of ``delivery.sent``, what ``delivery.by_gaps`` asks for."""
+        """Of ``delivery.sent``, what ``guesses.by_gaps`` asks for."""
         known = self._sent.known()
-        frame = self._frame({**known, "src": self._words.sources.strings(known["src"])})
+        frame = self._frame({**known, "src": self._sources.strings(known["src"])})
         return frame.withColumn("slots", F.array(F.struct(F.col("known").alias("bits")))).drop("known")
 
     def matched(self, places: Iterable[tuple[str, str]], seconds: int | None) -> Found:
@@ -267,7 +292,7 @@ class InMemory:
             if name in PAIR:
                 made[name] = self._hosts.strings(values)
             elif name == "src":
-                made[name] = self._words.sources.strings(values)
+                made[name] = self._sources.strings(values)
             elif name in _TIMES:
                 made[name] = pa.array(values * (_TIMES[name] // 1000), pa.int64()).cast(_MOMENT)
             else:

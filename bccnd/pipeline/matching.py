@@ -13,7 +13,7 @@ Rules
 - Of the pairs of hosts only one receiver's are held at once: they grow with the square of the hosts.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -36,82 +36,17 @@ from bccnd.pipeline.arrays import (
     lengths,
     lowest,
     runs,
-    so_far,
     together,
     until_bit,
 )
 from bccnd.pipeline.layout import MARGIN_NS
+from bccnd.pipeline.ordered import Words
 from bccnd.pipeline.times import HOUR_NS, MINUTE_NS, SECOND_NS
-from bccnd.pipeline.words import BITS, JUMP_WORDS, SANITY_WORDS, SENT_NS
-from bccnd.recorder.layout import Direction
+from bccnd.pipeline.words import BITS
 
 Stretches = Mapping[int, tuple[Array, Array]]
 
 _ONE = np.int64(1)
-
-
-class Words:
-    """``words.of``: ``place`` counts (host, direction, source). ``hosts`` are all that are named, and those that are
-    ``recorded``: of one that hears nothing there are no words.
-    """
-
-    def __init__(self, digests: pa.Table, slot_ns: int, recorded: Iterable[str] = ()) -> None:
-        sources = digests["src"].unique().to_pylist()
-        named = (src.partition("/")[0] for src in sources)
-        self.hosts = Names(digests["host"].unique().to_pylist(), named, recorded)
-        self.sources = Names(sources)
-        self.slot_ns = slot_ns
-        numbers = ("word", "slot", *BITS, "rows", "late", "first_ns", "last_ns")
-        columns: Columns = {name: digests[name].to_numpy() for name in numbers}
-        sent = pc.equal(digests["direction"], Direction.OUT.value).to_numpy().astype(np.int64)
-        columns["slot"] = np.where(sent, columns["slot"] // (slot_ns // SENT_NS), columns["slot"])
-        host, src = self.hosts.of(digests["host"]), self.sources.of(digests["src"])
-        columns["place"] = (host * 2 + sent) * max(1, len(self.sources)) + src
-        how: dict[str, np.ufunc] = {"rows": np.add, "late": np.add, **dict.fromkeys(BITS, np.bitwise_or)}
-        how |= {"first_ns": np.minimum, "last_ns": np.maximum}
-        self._all = self._with_epochs(grouped(columns, ("place", "word", "slot"), how))
-        self.rows = int(columns["rows"].sum())
-        self._resent = self._by_repair()
-
-    def _with_epochs(self, columns: Columns) -> Columns:
-        columns = chosen(columns, np.lexsort((columns["word"], columns["first_ns"], columns["place"])))
-        starts = begins(columns["place"])
-        step = np.diff(columns["word"], prepend=columns["word"][:1])
-        step[starts] = 0
-        columns["restart"] = step < -SANITY_WORDS
-        breaks = (columns["restart"] | (step > JUMP_WORDS)).astype(np.int64)
-        columns["epoch"] = so_far(breaks, starts)
-        rest, columns["src"] = np.divmod(columns.pop("place"), max(1, len(self.sources)))
-        columns["host"], sent = np.divmod(rest, 2)
-        columns["sent"] = sent == 1
-        return columns
-
-    def of(self, sent: bool) -> Columns:
-        return chosen(self._all, np.flatnonzero(self._all["sent"] == sent))
-
-    def _by_repair(self) -> Columns:
-        """``words.resent``."""
-        at = np.flatnonzero(~self._all["sent"] & (self._all["repaired_bits"] != 0))
-        return grouped(chosen(self._all, at), ("src", "word"), {"repaired_bits": np.bitwise_or})
-
-    def resent(self, columns: Columns) -> Array:
-        """Of these words, the numbers that came by repair to any receiver."""
-        at = found(columns, self._resent, ("src", "word"))
-        return np.append(self._resent["repaired_bits"], 0)[at]
-
-    def owners(self) -> tuple[Array, Array]:
-        """``delivery.owners``: the host of each source, and whether it is recorded."""
-        prefixes = Names(self.hosts.all).of(
-            pa.array([src.partition("/")[0] for src in self.sources.all], pa.string())
-        )
-        sent = self.of(True)
-        most = grouped(sent, ("src", "host"), {"rows": np.add})
-        most = chosen(most, np.lexsort((most["host"], most["rows"], most["src"])))
-        recorded = np.zeros(len(self.sources), bool)
-        recorded[most["src"]] = True
-        prefixes[most["src"]] = most["host"]  # the last one of each source stays
-        return prefixes, recorded
-
 
 # -- what a receiver's record says of a source
 
@@ -249,8 +184,8 @@ class Sent:
     """``delivery.sent`` and ``delivery.received``: words that were sent, and what came of them."""
 
     def __init__(self, words: Words, owner: Array) -> None:
-        self._names, self._slot_ns = words, words.slot_ns
-        out = words.of(True)
+        self._hosts, self._slot_ns = len(words.hosts), words.slot_ns
+        out = words.of(sent=True)
         out = chosen(out, np.flatnonzero(out["host"] == owner[out["src"]]))
         order = np.lexsort([out[name] for name in ("slot", "epoch", "word", "src")])
         out = chosen(out, order)
@@ -267,7 +202,12 @@ class Sent:
         self._received(words, several)
 
     def _received(self, words: Words, several: Array) -> None:
-        came = words.of(False)
+        parts = [self._came_of(words, came, several) for came in words.parts()]
+        self._came = {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
+        self._came_from = np.searchsorted(self._came["host"], np.arange(self._hosts + 1))
+
+    def _came_of(self, words: Words, came: Columns, several: Array) -> Columns:
+        """By word that was sent; those of one source follow each other, so parts do, too."""
         first = begins(self.word["src"], self.word["word"]) if len(several) else several
         once = {name: self.word[name][first] for name in ("src", "word")}
         at = found(came, once, ("src", "word"))
@@ -280,15 +220,13 @@ class Sent:
             nearer = apart < off[open_]
             off[open_[nearer]] = apart[nearer]
             best[open_[nearer]] = place[open_[nearer]] + number
-        came["sent_word"] = best
-        came = chosen(came, np.flatnonzero(best >= 0))
+        came = chosen(came | {"sent_word": best}, np.flatnonzero(best >= 0))
         how = dict.fromkeys(BITS, np.bitwise_or) | {"rows": np.add}
         came = grouped(came, ("host", "sent_word"), how)
         resent = words.resent(chosen({name: self.word[name] for name in ("src", "word")}, came["sent_word"]))
         again = np.maximum(came["rows"] - count(came["bits"] | came["late_bits"]), 0)
         came["rows"] -= count(came["repaired_bits"]) + np.minimum(again, count(resent))
-        self._came = came
-        self._came_from = np.searchsorted(came["host"], np.arange(len(words.hosts) + 1))
+        return came
 
     def known(self) -> Columns:
         """All numbers sent, by (src, word)."""
@@ -340,7 +278,7 @@ class Sent:
 
     def _of(self, pairs: Pairs, receiver: int, senders: Array, rows: Array) -> tuple[Array, Columns]:
         """The slots that count at a receiver, and by word what it received."""
-        row_of = np.full(len(self._names.hosts) + 1, -1)
+        row_of = np.full(self._hosts + 1, -1)
         row_of[senders] = rows
         at = pairs.whole(self.slots, rows, row_of, self._slot_ns)
         mine = slice(self._came_from[receiver], self._came_from[receiver + 1])
@@ -381,7 +319,7 @@ class Sent:
 
     def _add(self, everywhere: Columns, place: Array, sent: Array, slot: Array, of: Columns) -> None:
         """What this receiver says of the senders that it hears."""
-        hears = np.zeros(len(self._names.hosts), bool)
+        hears = np.zeros(self._hosts, bool)
         hears[self.word["host"][place[of["bits"][place] != 0]]] = True
         heard = hears[self.word["host"][place]]
         place, sent, slot = place[heard], sent[heard], slot[heard]

@@ -11,7 +11,9 @@ Rules
 - Where several hosts relay to one segment, each of them that has a record is a sender of what it brought, and has
   received what the others did.
 - A file may come from another host and say anything. A range of more numbers than a daemon may name is passed over.
-  Of a source of which more was left out than WORDS_OF_SOURCE nothing is looked at: its gaps are no losses, either.
+  Of a source of which more was left out than WORDS_OF_SOURCE nothing is looked at: its gaps are no losses, either. So
+  it is with what is beyond WORDS_OF_HOST of a host that relays, or beyond WORDS of all of them, where sources with
+  little come first: names cost nothing.
 - A relayed message came from the address of the host that relays it, if only one does. Relayed heartbeats say nothing
   about silence.
 """
@@ -20,17 +22,21 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline import storage
 from bccnd.pipeline.layout import VIA
-from bccnd.pipeline.words import SEEN_NS, SENT_NS
+from bccnd.pipeline.words import SEEN_NS, SENT_NS, so_far
 from bccnd.recorder.layout import Mark
 from bccnd.wire.repair import OFFSET_LIMIT
 
 # As 64 numbers each: a hundred messages a second for a week. A line of a datagram can name 16,384.
 WORDS_OF_SOURCE = 1 << 20
+# A hundred such sources for seven hours.
+WORDS_OF_HOST = 1 << 22
+# Rows of 50 bytes: 800 MB.
+WORDS = 1 << 24
 _SAID = "by string, sources array<struct<src: string, left_out: array<array<decimal(20,0)>>>>"
 
 
@@ -179,13 +185,22 @@ def _ranges(ranges: DataFrame) -> DataFrame:
 
 
 def _bounded(ranges: DataFrame, keep: Callable[[DataFrame], DataFrame]) -> tuple[DataFrame, Cut]:
-    """``_ranges`` -> those of sources with at most WORDS_OF_SOURCE, and what was cut."""
+    """``_ranges`` -> those of sources that are looked at, and what was cut."""
     sums = (
         ranges.groupBy("src")
         .agg(F.sum(F.expr("last_word - first_word + 1")).alias("words"), F.sum("numbers").alias("numbers"))
-        .where(F.col("words") > WORDS_OF_SOURCE)
+        .withColumn("host", F.substring_index("src", VIA, -1))
     )
-    many = keep(sums)
+    least = Window.partitionBy("host").orderBy("words", "src")
+    of_host = sums.withColumn("before", so_far(F.col("words"), least))
+    fits = f"words <= {WORDS_OF_SOURCE} AND before <= {WORDS_OF_HOST}"
+    # In turns: what is little of its host comes before what is not.
+    of_all = of_host.where(fits).withColumn("all", so_far(F.col("words"), Window.orderBy("before", "src")))
+    many = keep(
+        of_host.where(f"NOT ({fits})")
+        .select("src", "numbers")
+        .unionByName(of_all.where(F.col("all") > WORDS).select("src", "numbers"))
+    )
     row = many.agg(F.count("*"), F.coalesce(F.sum("numbers"), F.lit(0))).first()
     few = ranges.join(F.broadcast(many), "src", "left_anti")
     return few, Cut(*row) if row else Cut(0, 0)

@@ -56,25 +56,22 @@ SETTINGS = {
 LOCAL = "local[*]"
 # Enough for 50 million rows of 200 hosts.
 LOCAL_MEMORY = "4g"
-# Ten thousand classes of Spark and what it needs come from the same jars each time. Not to verify them saves
-# a fifteenth of the time for little input.
-_JARS = "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 # Files of so many bytes in all: a million rows. Below, a JVM spends more on compiling well, and on threads that
 # collect garbage, than that saves: without, a hundred rows take half the processor time. Above, it saves a sixth to
 # collect in turns instead of beside the work.
 SMALL = 16 << 20
-SMALL_JVM = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_JARS}"
+SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SMALL_MEMORY = "1g"
 # A hundred queries are as many programs that Java compiles. What runs a few times only is not worth its best
 # compiler: that waits ten times as long as by default, which saves a seventh of the time for 5 million rows.
 _LATE = "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
 _LATE += " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
-LARGE_JVM = f"-XX:+UseParallelGC {_LATE} {_JARS}"
+LARGE_JVM = f"-XX:+UseParallelGC {_LATE}"
 # Up to so many bytes, four million rows, it is not worth it at all: without it two million take a quarter less.
 MIDDLE = 48 << 20
-MIDDLE_JVM = f"-XX:+UseParallelGC -XX:TieredStopAtLevel=1 {_JARS}"
+MIDDLE_JVM = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"
 # Where rows only pass through, the heap would fill with garbage: it is kept small, for a tenth of the time.
-PASSING_JVM = f"-XX:+UseParallelGC -XX:MaxNewSize=200m -XX:GCTimeRatio=9 {_LATE} {_JARS}"
+PASSING_JVM = f"-XX:+UseParallelGC -XX:MaxNewSize=200m -XX:GCTimeRatio=9 {_LATE}"
 _JVM_OPTIONS = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
 ANSWER_SECONDS = 5.0
 NO_PYSPARK = "pyspark is not installed: pip install 'bccnd[spark]'"

@@ -25,7 +25,7 @@ def seconds_of(span_ns: int) -> int | None:
 def steps(
     matched_words: DataFrame, guessed: DataFrame, all_minutes: DataFrame, slot_ns: int, seconds: int | None
 ) -> DataFrame:
-    """``matched``, ``by_gaps`` and ``counted`` -> table ``steps``: of the worst pairs, and of all together.
+    """``matched``, ``guesses.by_gaps`` and ``counted`` -> table ``steps``: of the worst pairs, and of all together.
 
     There are none without ``seconds``, the length of a step.
     """
@@ -45,7 +45,7 @@ def steps(
 def together(
     recorded: DataFrame, guessed: DataFrame | None, worst: DataFrame, seconds: int | None
 ) -> DataFrame:
-    """(sender, receiver, step, sent, lost) of those with a record, ``by_gaps`` and ``worst_pairs`` -> table
+    """(sender, receiver, step, sent, lost) of those with a record, ``guesses.by_gaps`` and ``worst_pairs`` -> table
     ``steps``.
     """
     if seconds is None:

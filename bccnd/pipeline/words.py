@@ -174,13 +174,14 @@ def runs(words: DataFrame) -> DataFrame:
 def stitched(found: DataFrame, *key: str) -> DataFrame:
     """``runs`` -> (*key, word, start, length, ...): by ``key``, runs that go on in the next word are joined.
 
-    The other columns have their values from the word in which the run begins.
+    An ``end`` beyond 63 is in a later word. The other columns have their values from the word in which the run
+    begins.
     """
     order = Window.partitionBy(*key).orderBy("word", "start")
     goes_on = (
         (F.col("start") == 0)
-        & (F.lag("end").over(order) == 63)
-        & (F.lag("word").over(order) == F.col("word") - 1)
+        & (F.lag("end").over(order) % 64 == 63)
+        & (F.lag(F.expr("word + end div 64 + 1")).over(order) == F.col("word"))
     )
     others = [name for name in found.columns if name not in {*key, "end"}]
     return (

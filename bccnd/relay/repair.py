@@ -51,8 +51,7 @@ QUEUE_LIMIT = 4096
 # A plain program takes a number further back for a restart of the source (``BCCN1.md``, "Duplicates and restarts").
 PLAIN_REACH = 900
 # How long it is believed that all programs of the segment repair, and of how many sources at most it is known.
-BELIEVED_SECONDS = 1.0
-KNOWN_SOURCES = 4096
+BELIEVED_SECONDS, KNOWN_SOURCES = 1.0, 4096
 # What is looked at a second of the requests, announcements and refusals of one host that alone has any, in lines and
 # ranges, a microsecond each, and MESSAGE_LINES for each message: a daemon in trouble sends a hundred with some ten
 # lines each. A segment of 64 hosts, all of them in trouble, takes an eighth of the time.
@@ -483,6 +482,7 @@ class Repair:
             "heard": list(self._heard.items()),
             "gaps": self._gaps.state(),
             "sent": self._sent.state(),
+            "passed": self._sent.passed(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -491,7 +491,7 @@ class Repair:
                 setattr(self.counters, name, value)
         self._gaps.given_up, self._gaps.missed = state.get("given_up", 0), state.get("missed", 0)
         self._heard = dict(state.get("heard", ()))
-        self._sent.restore(state.get("sent", ()))
+        self._sent.restore(state.get("sent", ()), state.get("passed", {}))
         self._gaps.restore(state.get("gaps", ()), self._sources.get)
 
 

@@ -12,7 +12,7 @@ Rules
 
 from bisect import bisect_right
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import itemgetter
@@ -186,7 +186,11 @@ class Sent:
             for record in self._records.values()
         ]
 
-    def restore(self, state: Iterable[tuple[Any, ...]]) -> None:
+    def passed(self) -> dict[bytes, int]:
+        """Of each record that has it, for a successor."""
+        return {record.name: record.passed for record in self._records.values() if record.passed}
+
+    def restore(self, state: Iterable[tuple[Any, ...]], passed: Mapping[bytes, int]) -> None:
         """``keep`` all of it, as far as there is room, and announce it."""
         for name, user, first, since, spoke, batches in state if self.on else ():
             for seq, data, starts, ends, base in batches:
@@ -194,6 +198,7 @@ class Sent:
                 self.keep(name, user, seq, datagrams, spoke)
             if record := self._records.get(name):
                 record.first, record.since = first, since
+                record.passed = passed.get(name, 0)
 
     def _begin(self, name: bytes, user: int, seq: int, now: float) -> Record:
         """A source that is new, or whose numbers have gone back."""

@@ -59,7 +59,7 @@ log = structlog.get_logger()
 
 
 class Bus:
-    """``heard(datagram)`` gets each message of the segment. ``answer()`` makes the replies to a request on
+    """``heard(datagram, retained)`` gets each message of the segment. ``answer()`` makes the replies to a request on
     ``channel``. ``joined()`` is called on each connection, before anything is heard. ``retained``: whether last
     values that the daemon has kept are heard, too.
     """
@@ -67,7 +67,7 @@ class Bus:
     def __init__(
         self,
         socket: str,
-        heard: Callable[[bytes], None],
+        heard: Callable[[bytes, bool], None],
         channel: str,
         answer: Callable[[], Sequence[bytes]],
         *,
@@ -306,7 +306,7 @@ class Bus:
             if message is None or message.datagram is None or (message.retained and not self.retained):
                 continue
             self.counts["heard"] += 1
-            self._heard(message.datagram)
+            self._heard(message.datagram, message.retained)
 
     async def _reply(self, request: bccn.Request) -> None:
         client = self._client

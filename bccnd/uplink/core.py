@@ -11,6 +11,7 @@ Rules
   allow it. Those that are heard here first are echoes, as of a ring.
 - What another uplink of this segment says is not for this segment. Where there is one, an uplink that has just begun
   to hear the segment keeps all back for EARLY_SECONDS: by then the others have what that one alone has heard before.
+- What a daemon has given is not carried again when the next one gives it: that one was restarted, and cannot know.
 - A restart goes on where the service was: what ``take`` gave is on the segment once ``take`` is called again.
 - Time enters by the two clocks that are given.
 """
@@ -23,6 +24,7 @@ from typing import Any
 from bccnd.errors import LinkError
 from bccnd.uplink.carrier import Carrier, Facts
 from bccnd.uplink.exports import Route, exported, imported
+from bccnd.uplink.given import Given, is_late
 from bccnd.uplink.heard import Heard
 from bccnd.uplink.homes import Homes
 from bccnd.uplink.inbound import Inbound, Lasts
@@ -60,6 +62,7 @@ DROPPED = {
     "unsound": "from the segment that are no datagrams, or have no name",
     "not-exported": "from the segment that no pattern of export names",
     "came-by-carrier": "from the segment that came from the carrier",
+    "again": "from the segment that another daemon had given before",
     "no-home": "directed to hosts that are not known to be elsewhere",
     "rate": "from the segment beyond a rate",
     "not-imported": "from links that no pattern of import names",
@@ -128,7 +131,7 @@ class Uplink:
         self._seal = Seal(options.keys)
         self.src = source(options.name, journal.instance)
         self._export, self._import = exported(options), imported(options)
-        self._heard = Heard()
+        self._heard, self._given = Heard(), Given()
         self._homes = Homes()
         self._hosts: list[bytes] = []
         self._host_at = 0  # the next one to be named in a status
@@ -154,17 +157,24 @@ class Uplink:
     # -- from the segment
 
     def joined(self) -> None:
-        """The segment is heard from now on, after a time in which it was not."""
+        """The segment is heard from now on, after a time in which it was not, and maybe from another daemon."""
+        self._given.joined()
         if self.siblings or self._journal.siblings:
             self._early_until = self._now() + EARLY_SECONDS
 
-    def offer(self, datagram: bytes) -> None:
-        """A datagram of the segment, as a RECV has it. ``flush``, once all that is there has been offered."""
+    def offer(self, datagram: bytes, *, retained: bool = False) -> None:
+        """A datagram of the segment, as a RECV has it; ``retained``: a last value, which each connection gives anew.
+        ``flush``, once all that is there has been offered.
+        """
         message = inner(datagram)
         if message is None:
             self.counts["unsound"] += 1
             return
-        self._said.set(message[1], message[2], SAID_LIMIT)
+        if not is_late(message[2], self._said.get(message[1])):
+            self._said.set(message[1], message[2], SAID_LIMIT)
+        elif not retained and self._given.before(message[0]):
+            self.counts["again"] += 1
+            return
         route = self._export.find(message[3])
         if route is None:
             self.counts["not-exported"] += 1
@@ -172,12 +182,14 @@ class Uplink:
             self.counts["came-by-carrier"] += 1
         elif route.host and not self._homes.away(route.host, self._now()):
             self.counts["no-home"] += 1
-        elif self._homes.any and self._homes.away(message[1].partition(b"/")[0], self._now()):
-            self._keep_back(message, route)
-        elif self._early_until is not None:
-            self._keep_early(message, route)
         else:
-            self._export_one(message, route)
+            self._given.add(message[0])
+            if self._homes.any and self._homes.away(message[1].partition(b"/")[0], self._now()):
+                self._keep_back(message, route)
+            elif self._early_until is not None:
+                self._keep_early(message, route)
+            else:
+                self._export_one(message, route)
 
     def flush(self) -> None:
         """What was offered goes to the carrier."""

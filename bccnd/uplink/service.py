@@ -193,8 +193,8 @@ class Service:
 
     # -- what the daemon says
 
-    def _heard(self, datagram: bytes) -> None:
-        self.core.offer(datagram)
+    def _heard(self, datagram: bytes, retained: bool) -> None:
+        self.core.offer(datagram, retained=retained)
         self._schedule()
 
     def _answer(self) -> list[bytes]:

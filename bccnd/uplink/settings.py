@@ -3,6 +3,7 @@
 ``load`` is called again for a reload (``bccnd/process/one_table.py``).
 """
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -235,6 +236,11 @@ def doubts(settings: UplinkSettings) -> Iterator[tuple[str, str]]:
         yield f"not used by this carrier: {', '.join(unused)}", "remove them, or name another carrier"
     if settings.journal is None:
         yield "no journal: what waits is lost with the process", "journal"
+    elif not os.path.isdir(settings.journal.parent):  # noqa: PTH112 - of pathlib it raises without the right to look
+        yield (
+            f"no folder for the journal: {settings.journal.parent}",
+            "make it; a unit of systemd may, as it starts",
+        )
 
 
 def _of_another_carrier(settings: UplinkSettings) -> list[str]:

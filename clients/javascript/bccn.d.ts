@@ -10,7 +10,8 @@ export type Separator = "/" | ".";
 export type Tap = "off" | "on" | "interface";
 export type Policy = "drop-oldest" | "drop-newest" | "block" | "disconnect";
 /** Later versions may have more kinds. */
-export type NoticeKind = "lost" | "rejected" | "revoked" | "closing" | "disconnected" | "reconnected" | "unclaimed";
+export type NoticeKind =
+  | "lost" | "rejected" | "revoked" | "closing" | "disconnected" | "reconnected" | "unclaimed" | "unrecorded";
 
 /** What may wait for this client in the daemon, and what happens then. What is left out is as the settings have it. */
 export interface Queue {
@@ -18,6 +19,9 @@ export interface Queue {
   bytes?: number;
   policy?: Policy;
 }
+
+/** A Date, milliseconds since 1970, nanoseconds since then (`timeNs`), or text: ISO 8601, seconds since 1970, `-10m`. */
+export type Time = Date | number | bigint | string;
 
 /** How long a call waits, and what ends it early: it then fails with the reason of the signal. */
 export interface Patience {
@@ -93,6 +97,13 @@ export interface Client extends AsyncIterable<Message>, AsyncDisposable {
   receive(patience?: Patience): Promise<Message | undefined>;
   [Symbol.asyncIterator](): AsyncGenerator<Message, void, undefined>;
 
+  /**
+   * What the recorder of the host wrote of these channels, in order. Without `to` it goes on with what comes. Notices
+   * of the kind `unrecorded` say what may be missing. It fails when the connection ends: begin again at the `timeNs`
+   * of the last message.
+   */
+  replay(pattern: string, span: { from: Time; to?: Time }, patience?: Patience): AsyncGenerator<Message, void, undefined>;
+
   request(channel: string, payload: Payload, patience?: Patience & { waitAnyway?: boolean }): Promise<Message>;
   requestMany(
     channel: string, payload: Payload, how?: Patience & { count?: number; waitAnyway?: boolean },
@@ -110,8 +121,8 @@ export interface Client extends AsyncIterable<Message>, AsyncDisposable {
   status(patience?: Patience): Promise<any>;
   clients(patience?: Patience): Promise<any[]>;
   sources(patience?: Patience): Promise<any[]>;
-  /** What the door finds wrong with the bus of its host. Needs the right to observe. */
-  doctor(patience?: Patience): Promise<Examination>;
+  /** What the door finds wrong with the bus of its host; not with clients of these names. Needs the right to observe. */
+  doctor(patience?: Patience & { without?: string[] }): Promise<Examination>;
 }
 
 /** `level` is `ok`, `warning` or `problem`; `remedy` is empty where there is nothing to do. */

@@ -41,14 +41,6 @@ class BackboneProcess(ServiceProcess):
         command = [*prefix, sys.executable, "-c", LAUNCHER, *here, "--log-format", "json", *flags]
         super().__init__(command, folder / "backbone.log", environ)
 
-    def start(self) -> None:
-        before = len(self.logged("serving"))
-        self.launch()
-        wait_until(
-            lambda: len(self.logged("serving")) > before or self.process.poll() is not None, "a backbone"
-        )
-        assert self.process.poll() is None, self.log
-
     @property
     def pid(self) -> int:
         """Of the process that serves."""

@@ -23,6 +23,7 @@ from bccnd.net.fan import FanTable
 from bccnd.net.mmsg import BATCH
 from tests.backbone.process import TOKEN, BackboneProcess, PlainClient, client
 from tests.packet_client import PATIENCE, wait_until
+from tests.waiting import until
 
 NOSUBSCRIBE, NOJOURNAL = 1, 2
 
@@ -279,9 +280,9 @@ async def test_who_pushes_waits_while_there_is_no_room(
     with one.socket:
         await asyncio.to_thread(one.keepalive)
         one.push(b"x")
-        await _until(lambda: service._stalled is not None or service._outlet.unsent)
+        await until(lambda: service._stalled is not None or service._outlet.unsent)
         full[0] = not room
-        await _until(lambda: service._stalled is None)
+        await until(lambda: service._stalled is None)
         if room and not service._outlet.unsent:  # its time may be over on a busy machine
             assert (await asyncio.to_thread(one.message)) == (1, b"x")
         assert service._outlet.unsent + service._outlet.delivered == 1
@@ -302,9 +303,3 @@ async def test_a_turn_ends_after_so_many_datagrams(service: Service, monkeypatch
         for batches in (1, 2, 3):
             service._on_readable()
             assert service._outlet.delivered == batches * BATCH
-
-
-async def _until(condition: object) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0.005)

@@ -18,6 +18,7 @@ from tests.bench.scenarios import (
     before,
     clients,
     crowds,
+    door,
     fan_out,
     growth,
     hostile,
@@ -48,6 +49,7 @@ SCENARIOS: dict[str, Callable[[Bench], Report]] = {
     "growth": growth.run,
     "hostile": hostile.run,
     "clients": clients.run,
+    "door": door.run,
     "pipeline": pipeline.run,
     "before": before.run,
 }

@@ -96,6 +96,11 @@ class LoadProcess:
             raise MeasurementError(self.process.stderr.read().decode().strip() or "a load program has ended")
         return line.decode().removesuffix("\n")
 
+    def go(self) -> None:
+        """A line, for a program that waits for one after it was ready."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"go\n")
+
     def end(self) -> None:
         """Closes its input, which is what it waits for, or ends it if it waits for something else."""
         assert self.process.stdin is not None

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.daemon_process import ServiceProcess
-from tests.packet_client import wait_until
 
 MUX = [sys.executable, "-m", "bccnd.mux"]
 
@@ -30,10 +29,3 @@ class Door(ServiceProcess):
         self.config.touch()
         where = ["--socket", str(bus), "--listen", self.address, "--config", str(self.config)]
         super().__init__([*prefix, *MUX, *where, *flags], folder / "mux.log", environ)
-
-    def start(self) -> None:
-        """Start or restart it. Returns once it serves."""
-        before = len(self.logged("serving"))
-        self.launch()
-        wait_until(lambda: len(self.logged("serving")) > before or self.process.poll() is not None, "a door")
-        assert self.process.poll() is None, self.log

@@ -95,6 +95,13 @@ def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, t
     assert log.read_text().splitlines() == workers.told_of_a_restart("worker: ")
 
 
+def test_a_worker_that_is_interrupted_leaves_in_order(door: Door, tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    command = [*JAVA, "-cp", PROGRAMS, "Worker", door.address]
+    assert workers.end_at_ctrl_c(command, FOLDER, log) == ("0 done\n", 130)
+    assert log.read_text() == ""
+
+
 def test_the_recipes_of_the_readme_work(checks: str, door: Door) -> None:
     """All but its first program are parts of the recipes, but for how far they are indented."""
     recipes = " ".join((FOLDER / "tests/Recipes.java").read_text().split())

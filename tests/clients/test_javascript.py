@@ -15,6 +15,7 @@ from tests.clients.door import Door
 from tests.clients.drivers import CLIENTS, Doorway
 from tests.daemon_process import DaemonProcess
 from tests.mux.certificates import Certificates
+from tests.mux.test_record import NOON, record, rows
 from tests.needs import require
 from tests.packet_client import PATIENCE, PacketClient
 from tests.plain_bccn import free_port
@@ -77,6 +78,18 @@ def test_a_browser_gets_nothing_of_node() -> None:
 def test_modules_are_short() -> None:
     lengths = {path.name: len(path.read_text().splitlines()) for path in FOLDER.rglob("*.js")}
     assert {name: lines for name, lines in lengths.items() if lines > 420} == {}
+
+
+def test_a_worker_that_is_interrupted_leaves_in_order(
+    shared_daemon: DaemonProcess, doorway: Doorway, tmp_path: Path
+) -> None:
+    log = tmp_path / "worker.log"
+    command = ["node", "examples/worker.js", doorway.to(str(shared_daemon.socket))]
+    assert workers.end_at_ctrl_c(command, FOLDER, log) == ("0 done\n", 0)
+    assert log.read_text() == ""
+    once_it_listens = "const look = () => listenerCount('SIGINT') ? kill(pid, 'SIGINT') : setImmediate(look)"
+    interrupted = f"with (process) {{ {once_it_listens}; look() }}; import('./examples/worker.js')"
+    assert run("node", "--eval", interrupted, BCCN_CONNECT=f"unix:{tmp_path}/none.sock") == ""
 
 
 def test_the_worker_serves_beats_and_survives_a_restart(
@@ -204,3 +217,19 @@ def test_by_websocket_it_is_the_user_of_its_token(
         ]
     assert re.fullmatch(r"here/board/n\d+ 60000\n", said[0]), said[0]
     assert said[1] == "unavailable\n"
+
+
+def test_a_recording_is_replayed_from_a_real_door(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+    record(tmp_path / "recorded", (0, 10, [rows(1, payload=b"one"), rows(2, payload=b"two")])).end()
+    program = f"""
+        import {{ connect }} from "{FOLDER}/src/node.js";
+        const bus = await connect({{ address: process.argv[1], onNotice: ({{ kind }}) => console.log(kind) }});
+        const span = {{ from: {NOON}n, to: {NOON + 10}n }};
+        const replayed = bus.replay("a/>", span);
+        for await (const {{ timeNs, seq, text }} of replayed) console.log(`${{timeNs}} ${{seq}} ${{text}}`);
+        await bus.replay("a*b", span).next().catch((error) => console.log(error.code));
+        await bus.close();
+    """
+    with Door(tmp_path, shared_daemon.socket, "--recorded", str(tmp_path / "recorded")) as door:
+        said = run("node", "--no-warnings", "--input-type=module", "-e", program, door.address)
+    assert said.splitlines() == [f"{NOON + 1} 1 one", f"{NOON + 2} 2 two", "bad-pattern"]

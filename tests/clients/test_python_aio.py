@@ -18,6 +18,7 @@ import bccn
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient
+from tests.waiting import until
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -35,12 +36,6 @@ async def received(client: bccn.AsyncClient) -> tuple[str, bytes]:
     message = await client.receive(PATIENCE)
     assert message is not None, "nothing came"
     return message.channel, message.payload
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def publish(client: bccn.AsyncClient, messages: Iterable[tuple[str, bytes | str]]) -> None:

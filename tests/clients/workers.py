@@ -6,6 +6,7 @@ on the message ``stop``.
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,16 @@ def running(command: Sequence[str | Path], folder: Path, log: Path) -> Iterator[
             yield process
         finally:
             process.kill()
+
+
+def end_at_ctrl_c(command: Sequence[str | Path], folder: Path, log: Path) -> tuple[str, int]:
+    """What a worker that is ready says when it is interrupted, and its exit code."""
+    with running(command, folder, log) as worker:
+        assert worker.stdout
+        assert worker.stdout.readline().endswith(b" is ready\n"), log.read_text()
+        worker.send_signal(signal.SIGINT)
+        said, _ = worker.communicate(timeout=PATIENCE)
+    return said.decode(), worker.returncode
 
 
 def run(*command: str | Path, folder: Path, **environ: str) -> str:

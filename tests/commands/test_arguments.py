@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bccnd.commands.arguments import count, interval, name, pattern, seconds
+from bccnd.commands.arguments import count, interval, moment, name, pattern, seconds
 
 
 def test_count_and_seconds() -> None:
@@ -48,3 +48,20 @@ def test_a_name_is_not_empty() -> None:
     assert name("x") == "x"
     with pytest.raises(ArgumentTypeError, match="the name is empty"):
         name("")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("10m", "-10m"),
+        ("1h30m", "-1h30m"),
+        ("-10m", "-10m"),
+        ("1795254013", "1795254013"),
+        ("2026-11-21", "2026-11-21"),
+    ],
+)
+def test_a_time_ago_needs_no_sign(text: str, found: str) -> None:
+    assert moment(text) == found
+    for wrong in ("", "1 2", "\t", "é"):
+        with pytest.raises(ArgumentTypeError, match="is no time"):
+            moment(wrong)

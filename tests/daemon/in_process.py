@@ -8,7 +8,8 @@ from pathlib import Path
 
 from bccnd.daemon.service import Daemon
 from tests.daemon_process import DaemonProcess
-from tests.packet_client import PATIENCE, PacketClient, wait_until
+from tests.packet_client import PacketClient, wait_until
+from tests.waiting import until
 
 
 @contextmanager
@@ -39,6 +40,4 @@ class InProcess:
         return self.opened.enter_context(PacketClient(self.path))
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not condition():
-                await asyncio.sleep(0.001)
+        await until(condition)

@@ -15,6 +15,7 @@ from bccnd.daemon.links import Links, bindings_of
 from bccnd.net.bindings import Binding, Choice
 from bccnd.net.netlink import IFF_BROADCAST, IFF_UP, Address, Link, NetlinkError
 from tests.packet_client import PATIENCE
+from tests.waiting import until
 
 CHOICE = Choice("255.255.255.255", 5400)
 
@@ -91,12 +92,6 @@ async def test_addresses_are_known_at_once_and_once_more() -> None:
             while b"10.9.9.9" not in segments.addresses:
                 await asyncio.sleep(0)
         assert segments.addresses == {b"10.0.1.1", b"10.0.2.1", b"10.9.9.9"}
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_bindings_follow_the_links() -> None:

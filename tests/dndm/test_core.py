@@ -334,6 +334,19 @@ def test_a_slow_peer_loses_messages_and_is_let_go() -> None:
     assert closes(one.core.take()) == ["slow"]
 
 
+def test_all_is_told_again_to_one_peer_in_a_call() -> None:
+    one = One()
+    for number in (1, 2, 3):
+        one.peer(number, interests=[interest()])
+    one.now = 30.0
+    again = []
+    while one.core.due <= one.now:
+        one.core.tick(one.at)
+        effects = one.core.take()
+        again.append([n for n in (1, 2, 3) if any(isinstance(each, pb.Intents) for each in told(effects, n))])
+    assert again == [[1], [2], [3]]
+
+
 def test_a_message_of_the_bus_that_is_no_route_is_counted() -> None:
     one = One()
     one.core.came("other/channel", b"x", one.at)

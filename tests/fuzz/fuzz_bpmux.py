@@ -1,11 +1,13 @@
 """An endpoint of bpmux: any bytes, whole and cut; and two of them in a conversation that follows the rules.
 
-Any bytes give the same events, the same answers and the same fault however they are cut, and never more memory than
+Any bytes give the same events, the same answers and the same fault however they are cut and
+however little is done at a time, and never more memory than
 the limits allow. What follows the rules is never a fault (``tests/clients/bpmux/conversation.py``).
 """
 
 from collections.abc import Iterable
 
+from bpmux.chunks import NUMBER_LIMIT
 from bpmux.endpoint import Endpoint
 from bpmux.errors import BpmuxError
 from bpmux.limits import Limits
@@ -31,9 +33,10 @@ def one_input(data: bytes) -> None:
     rest = script.rest()
     whole = outcome([rest])
     assert outcome([rest[at : at + cuts] for at in range(0, len(rest), cuts)]) == whole
+    assert outcome([rest], most=cuts) == whole
 
 
-def outcome(parts: list[bytes]) -> tuple[list[str], bytes, str | None]:
+def outcome(parts: list[bytes], most: int = NUMBER_LIMIT) -> tuple[list[str], bytes, str | None]:
     """Events, what is said, and the rule that was broken. There is one of each kind to talk about."""
     endpoint = Endpoint(0.0, LIMITS)
     endpoint.receive(BEGINNING, 0.0)
@@ -48,7 +51,9 @@ def outcome(parts: list[bytes]) -> tuple[list[str], bytes, str | None]:
     rule = None
     for part in parts:
         try:
-            heard += map(repr, endpoint.receive(part, 0.0))
+            heard += map(repr, endpoint.receive(part, 0.0, most))
+            while endpoint.is_behind:
+                heard += map(repr, endpoint.receive(b"", 0.0, most))
         except BpmuxError as error:
             heard += map(repr, endpoint.events())
             rule = error.rule

@@ -4,25 +4,23 @@ Nothing here waits for the daemon longer than the attack lasts: a behaviour that
 A hostile client connects as NOBODY where the tests run as root, and as the user of the tests elsewhere.
 """
 
-import os
 import select
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from itertools import cycle
 from pathlib import Path
 from struct import Struct
 
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, mortal
+from tests.hostile.guests import POLITE, Guest, Hall, Talker, as_user
 from tests.packet_client import PACKET_LIMIT, PacketClient
 from tests.plain_bccn import plain_socket
 
 NOBODY = 65534
-# Seconds that a polite step before or within an attack may take.
-POLITE = 20.0
 _LENGTH = Struct(">I")
 _TIMEVAL = Struct("ll")
 # The longest PACK that the daemon reads (``clients/PROTOCOL.md``, "Limits").
@@ -48,20 +46,6 @@ def packs(packets: Iterable[bytes], limit: int = PACK_LIMIT) -> Iterator[bytes]:
             made = bytearray(b"PACK ")
         made += _LENGTH.pack(len(packet)) + packet
     yield bytes(made)
-
-
-@contextmanager
-def as_user(uid: int | None) -> Iterator[None]:
-    """Connections that are made within the block are those of this user."""
-    before = os.geteuid()
-    if uid is None or before != 0:
-        yield
-        return
-    os.seteuid(uid)
-    try:
-        yield
-    finally:
-        os.seteuid(before)
 
 
 class HostileClient(PacketClient):
@@ -122,6 +106,8 @@ class Attack:
         self._seconds = seconds
         self._ends = 0.0
         self.closing = ExitStack()
+        # What there is of a door.
+        self.hall = Hall(folder)
         # The pid of the bystander's process.
         self.bystander = 0
 
@@ -219,6 +205,39 @@ class Attack:
             while sent > (time.monotonic() - begun) * a_second + 200:
                 time.sleep(0.001)
             sender.sendto(datagram, (LOOPBACK_BROADCAST, self.port))
+
+    # -- the door
+
+    def guest(self, begins: bytes = b"", *, uid: int | None = NOBODY) -> Guest:
+        """By the door's file."""
+        guest = Guest(self.hall.connected(uid), begins)
+        self.closing.callback(guest.close)
+        return guest
+
+    def talker(self) -> Talker:
+        talker = Talker(self.hall.connected(NOBODY))
+        self.closing.callback(talker.close)
+        return talker
+
+    def far_guest(self, begins: bytes = b"") -> Guest:
+        """By TCP, and no further."""
+        guest = Guest(socket.create_connection(("127.0.0.1", self.hall.port), POLITE), begins)
+        self.closing.callback(guest.close)
+        return guest
+
+    def pour(self, come: Callable[[], Guest], data: bytes, *, count: int = 1, reading: bool = True) -> None:
+        """The same bytes over and over, by so many guests; whoever is thrown out comes again."""
+        guests = [come() for _ in range(count)]
+        while self.goes_on:
+            moved = False
+            for at, guest in enumerate(guests):
+                moved |= bool(reading and guest.discard())
+                moved |= guest.offer(data)
+                if guest.gone:
+                    guest.close()
+                    guests[at] = come()
+            if not moved:
+                time.sleep(0.001)
 
     # -- processes and the metrics port
 

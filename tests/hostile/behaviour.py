@@ -44,7 +44,8 @@ class Behaviour:
     ``pause``: its subscriber stops reading for so many seconds in each. ``metrics``: the daemon has a metrics port.
     ``key``: the segment has one. ``stays``: the hostile ones are still connected when the daemon must end.
     ``seconds``: it goes on for at least so long. ``p99``: more than P99 where the bystander waits by right. It is
-    printed when it is passed, and asserted nowhere.
+    printed when it is passed, and asserted nowhere. ``door``: there is a door, with a bystander of its own, which is
+    judged as the daemon is; it is entered by its file, and by ``tls`` or ``web`` if that is what this says.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Behaviour:
     stays: bool = False
     seconds: float = 0.0
     p99: float = P99
+    door: str = ""
 
     def __str__(self) -> str:
         return f"{self.group}: {self.name}"

@@ -55,7 +55,7 @@ class Sites:
             made[-1].launch()
             running.push(made[-1])
         for uplink in made:
-            uplink.wait_until_serving()
+            uplink.wait_until_ready()
         return made
 
 

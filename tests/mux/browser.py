@@ -77,12 +77,39 @@ class Browser:
             "POST", f"{self._session}/actions", actions=[{"type": "key", "id": "keys", "actions": actions}]
         )
 
+    def resize(self, width: int, height: int) -> None:
+        """The page has so many pixels, as on a phone, whatever window a desktop would have."""
+        self._command(
+            "Emulation.setDeviceMetricsOverride",
+            width=width, height=height, deviceScaleFactor=1, mobile=False,
+        )  # fmt: skip
+
+    def prefer(self, scheme: str) -> None:
+        """``light`` or ``dark``."""
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self._command("Emulation.setEmulatedMedia", features=[feature])
+
+    def names(self) -> list[tuple[str, str]]:
+        """The role and the name of whatever a screen reader meets."""
+        nodes = self._command("Accessibility.getFullAXTree")["nodes"]
+        return [
+            (node["role"]["value"], node.get("name", {}).get("value", ""))
+            for node in nodes
+            if not node["ignored"]
+        ]
+
+    def _command(self, name: str, **parameters: Any) -> Any:
+        """Of the DevTools protocol."""
+        return self._ask("POST", f"{self._session}/goog/cdp/execute", cmd=name, params=parameters)
+
     def log(self) -> list[str]:
         """What the console has said since the last call."""
         return [entry["message"] for entry in self._ask("POST", f"{self._session}/se/log", type="browser")]
 
     def screenshot(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self._ask("GET", f"{self._session}/screenshot")))
+        """Of the whole page."""
+        found = self._command("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(found["data"]))
 
     def _is_up(self) -> bool:
         try:

@@ -1,8 +1,10 @@
-"""Certificates of an authority that a test makes."""
+"""Certificates of an authority that a test makes. For whatever speaks TLS: doors, their clients, uplinks."""
 
 import ssl
 import subprocess
 from pathlib import Path
+
+NEW_KEY = "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"
 
 
 class Certificates:
@@ -12,45 +14,24 @@ class Certificates:
         self.folder = folder
         folder.mkdir(exist_ok=True)
         self.ca = folder / "ca.pem"
-        key = "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"
-        self._openssl(
-            "req",
-            "-x509",
-            *key,
-            "-keyout",
-            "ca.key",
-            "-out",
-            "ca.pem",
-            "-subj",
-            "/CN=authority",
-            "-days",
-            "2",
-        )
+        authority = "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority", "-days", "2"
+        self._openssl("req", "-x509", *NEW_KEY, *authority)
         for name in names:
             (folder / f"{name}.ext").write_text(f"subjectAltName=DNS:{name},IP:127.0.0.1\n")
-            self._openssl(
-                "req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name} of CN"
-            )
+            asked = "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name} of CN"
+            self._openssl("req", *NEW_KEY, *asked)
+            files = "-in", f"{name}.csr", "-out", f"{name}.pem", "-extfile", f"{name}.ext"
             signed = "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2"
-            self._openssl(
-                "x509",
-                "-req",
-                "-in",
-                f"{name}.csr",
-                "-out",
-                f"{name}.pem",
-                *signed,
-                "-extfile",
-                f"{name}.ext",
-            )
+            self._openssl("x509", "-req", *files, *signed)
 
     def sign(self, name: str, subject: str, *extensions: bytes | str) -> None:
         """One more, which may say anything of itself."""
-        key = "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"
         signed = "-CA", "ca.pem", "-CAkey", "ca.key", "-days", "2", "-utf8", "-subj", subject
         added = [word for each in extensions for word in ("-addext", each)]
         files = "-keyout", f"{name}.key", "-out", f"{name}.pem"
-        self._openssl("req", "-x509", *key, *signed, *files, "-addext", "basicConstraints=CA:FALSE", *added)
+        self._openssl(
+            "req", "-x509", *NEW_KEY, *signed, *files, "-addext", "basicConstraints=CA:FALSE", *added
+        )
 
     def _openssl(self, *words: bytes | str) -> None:
         subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True)

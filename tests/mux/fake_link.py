@@ -73,7 +73,9 @@ class Talk:
 
     def settle(self) -> list[Event]:
         """Let both talk until they are silent. What the peer has seen since the last call."""
-        while self.peer.has_data_to_send or self.endpoint.has_data_to_send:
+        turns = -1
+        while turns != self.wakes or self.peer.has_data_to_send or self.endpoint.has_data_to_send:
+            turns = self.wakes
             self.conversation.handle(self.endpoint.receive(self.peer.data_to_send(), 0.0))
             self.seen += self.peer.receive(self.endpoint.data_to_send(), 0.0)
             self.conversation.handle(self.endpoint.events())

@@ -1,24 +1,15 @@
-"""A daemon that is the test, in the test's own loop, and a way to wait for what must come."""
+"""A daemon that is the test, in the test's own loop, and the way to wait there."""
 
 import asyncio
 import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tests.packet_client import PATIENCE
+from tests.waiting import until
+
+__all__ = ["JOINED", "TestDaemon", "until"]
 
 JOINED = b"CMSG peer\0here/node/1"
-
-
-async def until(condition: Callable[[], Any], what: str = "what it waits for") -> Any:
-    """Let the loop turn until the condition is true, and return what it gives."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"no {what} within {PATIENCE} s"
-        await asyncio.sleep(0.001)
-    return found
 
 
 class TestDaemon:

@@ -17,12 +17,15 @@ WINDOW = 256 * 1024
 class MuxClient:
     """``events``: what came and nobody has asked for."""
 
-    def __init__(self, path: Path | str, connected: socket.socket | None = None) -> None:
+    def __init__(
+        self, path: Path | str, connected: socket.socket | None = None, seconds: float = PATIENCE
+    ) -> None:
         if connected is None:
             connected = socket.socket(socket.AF_UNIX)
+            connected.settimeout(seconds)
             connected.connect(str(path))
         self.socket = connected
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(seconds)
         self.endpoint = Endpoint(time.monotonic())
         self.events: list[Event] = []
         self.has_ended = False
@@ -60,7 +63,11 @@ class MuxClient:
         return BusSession(self, channel)
 
     def subscription(self, pattern: str, window: int = WINDOW) -> Channel:
-        channel = self.endpoint.open_stream(b"SUB " + pattern.encode(), window)
+        return self.open(f"SUB {pattern}", window)
+
+    def open(self, what: str, window: int = WINDOW) -> Channel:
+        """A stream."""
+        channel = self.endpoint.open_stream(what.encode(), window)
         assert channel
         self.flush()
         return channel

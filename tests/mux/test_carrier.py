@@ -15,6 +15,8 @@ from bpmux.endpoint import Endpoint
         (b"POST /x HTTP/1.0\r\n", b"no HTTP"),
         (b"SUB a/>\n", b"text goes to the bus socket"),
         (b"hello", b"text goes to the bus socket"),
+        (b"\n", b"text goes to the bus socket"),
+        (b"\r\n", b"text goes to the bus socket"),
         (b"\x16\x03\x01\x02\x00\x01", b"without TLS"),
     ],
 )
@@ -24,6 +26,10 @@ def test_who_speaks_something_else_is_told_in_one_line(first: bytes, said: bytes
     assert said in line
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
+
+
+def test_who_says_nothing_is_told_the_same() -> None:
+    assert foreign_line(b"") == foreign_line(b"hello")
 
 
 def test_what_an_endpoint_can_begin_with_is_not_foreign() -> None:

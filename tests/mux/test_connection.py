@@ -19,7 +19,7 @@ from bpmux import chunks
 from bpmux.chunks import TOP, head
 from bpmux.endpoint import Endpoint
 from bpmux.events import Closed, Event, Message, Opened, Responded
-from bpmux.limits import PAYLOAD_BYTES
+from bpmux.limits import OPENING_WORK, PAYLOAD_BYTES
 from tests.mux.in_process import TestDaemon, until
 
 PEER = Peer(1000, (1000,), 1, b"node")
@@ -150,9 +150,12 @@ async def test_a_broken_chunk_drops_the_connection_without_a_word(world: World) 
     assert await gone(world) == "protocol-tag"
 
 
-async def test_who_says_nothing_is_dropped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_says_nothing_is_told_what_to_say_and_dropped(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "GREETING_SECONDS", 0.01)
-    world.enter()
+    theirs = world.enter()
+    assert (await said(theirs)).removeprefix(CREDIT).startswith(b"bccnd-mux: this socket carries bpmux")
     assert await gone(world) == "no greeting"
 
 
@@ -197,10 +200,12 @@ async def test_who_does_not_read_its_replies_is_not_read(world: World) -> None:
     def is_stopped() -> bool:
         with suppress(BlockingIOError):
             theirs.send(pings)
-        return not connection._is_read
+        return connection._replies > limits.REPLIES
 
     await until(is_stopped, "stop")
-    assert limits.REPLIES < connection._endpoint.replies <= limits.ENDPOINT.replies
+    assert not connection._is_read
+    assert connection._turn is None
+    assert connection._endpoint.replies <= limits.REPLIES + 13 * limits.CHUNKS
     heard = 0
     while not connection._is_read:
         heard += len(await asyncio.get_running_loop().sock_recv(theirs, 1 << 20))
@@ -216,19 +221,6 @@ async def test_chatter_ends_a_connection_that_strangers_may_open(world: World) -
     assert await gone(world) == "protocol-limit"
 
 
-async def test_work_of_one_turn_is_bounded_by_frames(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Plain, "frames", 0)
-    theirs = world.enter()
-    connection = world.connection
-    theirs.send(CREDIT)
-    await until(lambda: connection._is_greeted)
-    before = connection._size
-    monkeypatch.setattr(Plain, "frames", 2 * limits.CHUNKS // limits.FRAME)
-    theirs.send(head(chunks.PING, TOP))
-    await until(lambda: connection._size < before)
-    assert connection._size < before // 2 + 1
-
-
 async def test_chatter_is_bounded_after_a_silence_as_well(world: World) -> None:
     theirs = world.enter(chatter=100)
     theirs.send(CREDIT)
@@ -242,36 +234,81 @@ async def test_chatter_is_bounded_after_a_silence_as_well(world: World) -> None:
     assert await gone(world) == "protocol-limit"
 
 
-async def test_work_of_one_turn_is_bounded_by_chunks(world: World) -> None:
+OPENED = head(chunks.REQUEST, 0, 7) + b"version" + head(chunks.CANCEL_REQUEST, 0, 0)
+
+
+@pytest.mark.parametrize("tiny", [head(chunks.PING, TOP), OPENED], ids=["pings", "requests"])
+async def test_a_turn_has_no_more_work_than_it_may(world: World, tiny: bytes) -> None:
+    """Counted in chunks. The loop has time for others after each turn."""
+    theirs = world.enter()
+    endpoint = world.connection._endpoint
+    theirs.send(CREDIT + tiny * (limits.READ // len(tiny)))
+    turns, before = 0, 0
+    while not before or endpoint.is_behind:
+        await asyncio.sleep(0)
+        assert endpoint.work - before < limits.CHUNKS + OPENING_WORK
+        turns += endpoint.work > before
+        before = endpoint.work
+    assert turns > 10
+    assert world.connection._is_read
+
+
+async def test_others_have_their_turns_beside_much_work(world: World) -> None:
+    busy = world.enter()
+    busy.send(CREDIT + head(chunks.PING, TOP) * (limits.READ - len(CREDIT)))
+    working = world.connection._endpoint
+    await until(lambda: working.work)
+    other = world.enter()
+    other.send(CREDIT + head(chunks.REQUEST, 0, 7) + b"version")
+    heard = b""
+    while b"bccnd-mux " not in heard:
+        heard += await asyncio.get_running_loop().sock_recv(other, 100)
+    assert working.is_behind
+
+
+async def test_what_waits_for_its_turn_weighs(world: World) -> None:
     theirs = world.enter()
     connection = world.connection
-    theirs.send(CREDIT)
-    sent = 0
-
-    def is_careful() -> bool:
-        nonlocal sent
-        try:
-            sent += theirs.send(head(chunks.PING, TOP) * 20_000)
-            theirs.recv(1 << 20)
-        except BlockingIOError:
-            pass
-        return connection._size <= 2 * limits.CHUNKS
-
-    await until(is_careful)
-    assert connection._size >= limits.READ_LEAST
+    theirs.send(CREDIT + head(chunks.PING, TOP) * 50_000)
+    await until(lambda: connection._endpoint.is_behind)
+    connection._weigh()
+    assert world.accounts.held > 50_000 - 10 * limits.CHUNKS
 
 
-async def test_work_of_one_turn_is_bounded_by_what_it_opens(world: World) -> None:
+async def test_a_carrier_that_is_behind_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives a byte at a time."""
+    kept = bytearray()
+
+    def received(_self: Plain, data: bytes) -> bytes:
+        kept.extend(data)
+        return bytes([kept.pop(0)]) if kept else b""
+
+    monkeypatch.setattr(Plain, "received", received)
+    monkeypatch.setattr(Plain, "is_behind", property(lambda _self: bool(kept)))
     theirs = world.enter()
+    theirs.send(CREDIT + head(chunks.REQUEST, 0, 7) + b"version")
+    heard = b""
+    while b"bccnd-mux " not in heard:
+        heard += await asyncio.get_running_loop().sock_recv(theirs, 100)
+
+
+async def test_what_waits_for_its_turn_is_judged_after_a_break(world: World) -> None:
+    theirs = world.enter()
+    pings = head(chunks.PING, TOP) * 30_000
+    last = b"MSG a\0last"
+    window = head(chunks.CREDIT, TOP, 1 << 16)
+    theirs.send(window + head(chunks.DUPLEX, 0, 3) + b"bus")
+    link = await world.daemon.accept()
+    await until(lambda: len(world.connection._conversation._speakers))
     connection = world.connection
-    opened = head(chunks.REQUEST, 0, 7) + b"version" + head(chunks.CANCEL_REQUEST, 0, 0)
-    theirs.send(CREDIT + opened * (limits.READ_FIRST // len(opened)))
-    await until(lambda: connection._conversation.opened > limits.CHUNKS // limits.OPENING)
-    assert connection._size <= limits.READ_FIRST // 4
-    small = connection._size
-    theirs.send(head(chunks.PING, TOP))
-    await until(lambda: connection._size > small)
-    assert connection._size == small + limits.READ_LEAST
+    await until(lambda: connection._endpoint.replies == 0)
+    theirs.send(pings + head(chunks.MESSAGE, 0, len(last)) + last)
+    theirs.close()
+    assert await world.daemon.receive(link) == last
+    assert await world.daemon.receive(link) == b""
+    assert await gone(world) == "left"
+    assert connection._is_broken
+    link.close()
 
 
 async def test_a_silent_peer_is_asked_and_given_up(world: World) -> None:

@@ -46,7 +46,14 @@ def test_requests_are_answered_once_and_unknown_ones_are_closed() -> None:
     talk = Talk()
     talk.ask(b"version")
     assert answers(talk.settle()) == [VERSION]
-    for unknown in (b"", b"versions", b"who " + b"x" * 1025, b"status now"):
+    for unknown in (
+        b"",
+        b"versions",
+        b"who " + b"x" * 1025,
+        b"status now",
+        b"doctors",
+        b"doctor " + b"x" * 1025,
+    ):
         request = talk.ask(unknown)
         assert endings(talk.settle(), request) == [UNKNOWN]
     talk.ask(b"who")

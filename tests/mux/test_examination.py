@@ -19,8 +19,8 @@ def page(title: str, following: object, *rows: dict[str, Any]) -> bytes:
     return f"CMSG {title}\0".encode() + json.dumps({title: rows, "next": following}).encode()
 
 
-def begun(talk: Talk) -> tuple[Request, FakeLink]:
-    request = talk.ask(b"doctor")
+def begun(talk: Talk, question: bytes = b"doctor") -> tuple[Request, FakeLink]:
+    request = talk.ask(question)
     talk.settle()
     link = talk.links[-1]
     link.owner.joined()
@@ -46,6 +46,18 @@ def test_findings_are_of_status_clients_and_sources() -> None:
     assert "b/c/1 (10.0%)" in said["warning", "sources"]
     assert link.is_closed
     assert (len(talk.conversation), talk.conversation.waiting) == (0, 0)
+
+
+def test_clients_may_be_left_out() -> None:
+    talk = Talk()
+    _, link = begun(talk, b"doctor here/page/1 here/a/1")
+    link.say(STATUS_ANSWER)
+    link.say(page("clients", None, CLIENT, {**CLIENT, "name": "here/b/2"}))
+    link.say(page("sources", None))
+    findings = json.loads(answers(talk.settle())[0])["findings"]
+    (said,) = [each["finding"] for each in findings if each["what"] == "clients"]
+    assert "here/b/2 (3)" in said
+    assert "here/a/1" not in said
 
 
 def test_who_may_not_observe_hears_so() -> None:

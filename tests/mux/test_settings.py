@@ -1,5 +1,6 @@
 """Settings: where they come from, and what is refused in words."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from bccnd.errors import ConfigError
 from bccnd.mux import settings
-from bccnd.mux.settings import MuxSettings, applicable, command_line, effective, load
+from bccnd.mux.settings import Bearer, Certified, MuxSettings, applicable, command_line, effective, load
 from tests.documents import ROOT
 
 LISTEN = ["--listen", "unix:/run/mux.sock"]
@@ -56,8 +57,13 @@ def test_the_only_place_at_fault_is_one_line() -> None:
 
 
 def test_where_it_stands_must_be_given() -> None:
-    with pytest.raises(ConfigError, match=r"^--listen: must be given$"):
+    with pytest.raises(ConfigError, match=r"^--web: give this or --listen, or nobody can come in"):
         load([], {})
+
+
+def test_a_door_may_be_for_browsers_alone() -> None:
+    found = load(["--web", "127.0.0.1:8470"], {}).settings
+    assert (found.listen, found.web) == ((), "127.0.0.1:8470")
 
 
 def test_what_check_prints_reads_back_to_the_same(tmp_path: Path) -> None:
@@ -88,3 +94,26 @@ def test_each_setting_is_explained_in_the_readme() -> None:
     assert samples
     for sample in samples:
         assert MuxSettings(**tomllib.loads(sample.removeprefix("toml\n"))["mux"]).listen
+
+
+def test_the_sample_has_every_setting_and_changes_none(tmp_path: Path) -> None:
+    """What is no default is an example, which can be used as it stands."""
+    sample = ROOT / "etc" / "mux.toml"
+    assert of("--config", str(sample)) == of()
+    text = sample.read_text()
+    assert max(map(len, text.splitlines())) <= 110
+    file = tmp_path / "mux.toml"
+    file.write_text(re.sub(r"^#(?=\w+ = |\[\[)", "", text, flags=re.MULTILINE))
+    shown = load(["--config", str(file)], {}).settings
+    assert shown.model_fields_set == set(MuxSettings.model_fields)
+    assert {name for each in shown.peers for name in each.model_fields_set} == set(Certified.model_fields)
+    assert {name for each in shown.tokens for name in each.model_fields_set} == set(Bearer.model_fields)
+    default = MuxSettings(listen=shown.listen)
+    for block in text.split("\n\n")[1:]:
+        names = re.findall(r"^#(?:\[\[mux\.)?(\w+)(?: = |\]\])", block, re.MULTILINE)
+        changed = [
+            name
+            for name in names
+            if getattr(shown, name, None) != getattr(default, name, None) or name == "listen"
+        ]
+        assert bool(changed) == bool(re.search(r"\b[Ee]xamples?\b", block)), block

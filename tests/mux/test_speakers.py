@@ -90,10 +90,63 @@ def test_what_one_read_brings_beyond_the_queue_waits_in_order() -> None:
     link.owner.received(link.unread[:BATCH])
     link.unread = []
     assert talk.endpoint.queued <= limits.ENDPOINT.queue
+    rest = sum(map(len, packets)) + len(packets) * limits.PACKET_BYTES - talk.endpoint.queued
+    assert talk.conversation.waiting == rest > 0
     link.owner.ended()
     seen = talk.settle()
     assert messages(seen) == packets
+    assert talk.conversation.waiting == 0
     assert endings(seen, channel) == [WENT_AWAY] * 2
+
+
+@pytest.mark.parametrize("kind", ["bus", "stream"])
+@pytest.mark.parametrize("how", ["cancelled", "lost"])
+def test_what_found_no_room_weighs_until_it_is_given_up(kind: str, how: str) -> None:
+    talk = Talk()
+    channel = talk.bus(window=1 << 30)[0] if kind == "bus" else talk.stream(b"SUB a", 1 << 30)
+    talk.settle()
+    (link,) = talk.links
+    link.owner.received([b"MSG a\0" + bytes(20_000)] * 40)
+    assert talk.conversation.waiting > 300_000
+    if how == "lost":
+        talk.conversation.lost()
+    else:
+        talk.peer.cancel(channel)
+        talk.settle()
+    assert talk.conversation.waiting == 0
+
+
+def test_a_transport_that_is_behind_lets_some_read_at_a_time() -> None:
+    """Each of them a batch, and nobody is left out."""
+    talk = Talk()
+    packets = [b"MSG a\0" + bytes(240)] * BATCH
+    count = 2 * limits.READY // (BATCH * 250)
+    links = [talk.bus()[1] for _ in range(count)]
+    for link in links:
+        link.say(*packets)
+    assert limits.READY < talk.endpoint.ready < limits.READY + BATCH * 400
+    assert {len(link.unread) for link in links} == {0, BATCH}
+    assert len(messages(talk.settle())) == count * BATCH
+    assert not any(link.unread for link in links)
+
+
+def test_who_has_nothing_for_the_peer_keeps_no_other_waiting() -> None:
+    talk = Talk()
+    streams = [talk.stream(b"SUB a") for _ in range(10 * limits.READY // limits.READ_ON)]
+    talk.settle()
+    others = talk.links
+    assert len(others) == len(streams)
+    for each in others:
+        each.owner.joined()
+    filler = [b"MSG a\0" + bytes(60_000)] * 4
+    for other in others[:3]:
+        other.owner.received(filler)
+    assert talk.endpoint.ready > limits.READY
+    for other in others[3:-1]:
+        other.say(b"MSG !directed\0")  # not for a stream
+    others[-1].say(b"MSG a\0last")
+    assert others[-1].unread
+    assert b"MSG a\0last" in messages(talk.settle())
 
 
 @pytest.mark.parametrize("closes_first", [True, False])

@@ -12,7 +12,7 @@ from bccnd.errors import ConfigError
 from bccnd.mux.carrier import CarrierError
 from bccnd.mux.peer import Peer
 from bccnd.mux.settings import Certified, MuxSettings
-from bccnd.mux.tls import Records, Tls, certified, context_of, make_context
+from bccnd.mux.tls import PORTION, Records, Tls, certified, context_of, make_context
 from tests.documents import blocks
 from tests.mux.certificates import Certificates
 from tests.mux.key_updates import KeyChanger, library
@@ -66,6 +66,21 @@ class Client:
 
 def server(made: Certificates) -> Tls:
     return Tls(make_context(*made.files("door"), made.ca))
+
+
+def test_many_records_are_read_some_at_a_time(made: Certificates) -> None:
+    carrier, client = Tls(make_context(*made.files("door"), made.ca)), Client(made.client("reports"))
+    client.shake(carrier)
+    data = b"".join(client.says(bytes([number % 256])) for number in range(2500))
+    before, turns = carrier.frames, 1
+    taken = carrier.received(data)
+    while carrier.is_behind:
+        assert carrier.held >= len(data) - turns * PORTION
+        taken += carrier.received(b"")
+        turns += 1
+    assert taken == bytes(number % 256 for number in range(2500))
+    assert (carrier.frames - before, carrier.held, carrier.has_ended) == (2500, 0, False)
+    assert turns >= len(data) // PORTION
 
 
 def test_bytes_go_both_ways_once_both_have_proved_who_they_are(made: Certificates) -> None:

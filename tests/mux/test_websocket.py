@@ -8,9 +8,11 @@ from websockets.frames import Frame
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
+from bccnd.mux import limits
 from bccnd.mux.carrier import CarrierError, Plain
+from bccnd.mux.pages import Page
 from bccnd.mux.peer import Peer
-from bccnd.mux.websocket import FRAME_LIMIT, Stacked, Tokens, WebSocket
+from bccnd.mux.websocket import FRAME_LIMIT, PORTION, Stacked, Tokens, WebSocket
 
 BOARD, OTHER = Peer(1000, (1000,), 0, b"board"), Peer(1001, (1001,), 0, b"other")
 TOKENS = Tokens(
@@ -122,6 +124,24 @@ def test_borders_of_frames_mean_nothing() -> None:
     assert (carrier.chatter, carrier.replies) == (0, 0)
 
 
+def test_many_frames_are_taken_apart_some_at_a_time() -> None:
+    carrier, browser = entered()
+    for number in range(2000):
+        browser.protocol.send_binary(bytes([number % 256]))
+    data = browser.says()
+    before = carrier.frames
+    taken, frames = carrier.received(data), carrier.frames
+    assert frames - before <= limits.FRAMES + PORTION // 7
+    assert carrier.held >= len(data) - 7 * frames
+    while carrier.is_behind:
+        taken += carrier.received(b"")
+        assert carrier.frames - frames <= limits.FRAMES + PORTION // 7
+        frames = carrier.frames
+    assert taken == bytes(number % 256 for number in range(2000))
+    assert carrier.frames - before == 2000
+    assert carrier.held == 0
+
+
 def test_frames_that_carry_nothing_are_counted() -> None:
     carrier, browser = entered()
     browser.protocol.send_binary(b"")
@@ -172,7 +192,7 @@ def test_one_carrier_lies_in_another() -> None:
 
 
 def test_a_page_needs_a_right_host_and_no_token() -> None:
-    pages = {"/": ("text/html; charset=utf-8", b"<!doctype html>")}
+    pages = {"/": Page.of("text/html; charset=utf-8", b"<!doctype html>")}
     for host, status, body in [("127.0.0.1:5480", b"200 OK", b"<!doctype html>"), ("evil:5480", b"403", b"")]:
         carrier = WebSocket(TOKENS, pages)
         with pytest.raises(CarrierError, match="page" if body else "http"):
@@ -182,6 +202,23 @@ def test_a_page_needs_a_right_host_and_no_token() -> None:
         assert said.endswith(body)
         assert (b"Content-Security-Policy: default-src 'none'" in said) == bool(body)
         assert not carrier.is_ready
+
+
+@pytest.mark.parametrize(
+    ("known", "status"),
+    [("{tag}", b"304"), ('"other", W/{tag}', b"304"), ("*", b"304"), ('"other"', b"200"), ("", b"200")],
+)
+def test_a_page_that_the_browser_has_is_not_sent_again(known: str, status: bytes) -> None:
+    page = Page.of("text/html; charset=utf-8", b"<!doctype html>")
+    carrier = WebSocket(TOKENS, {"/": page})
+    asked = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:5480\r\nIf-None-Match: {known.format(tag=page.tag)}\r\n\r\n"
+    with pytest.raises(CarrierError, match="page"):
+        carrier.received(asked.encode())
+    said = carrier.outgoing()
+    assert said.startswith(b"HTTP/1.1 " + status)
+    assert said.endswith(page.body if status == b"200" else b"\r\n\r\n")
+    assert f"ETag: {page.tag}\r\n".encode() in said
+    assert b"Content-Security-Policy: " in said
 
 
 def test_a_frame_that_is_not_whole_weighs() -> None:

@@ -222,6 +222,17 @@ def test_what_the_system_refuses_meanwhile_is_said_with_a_remedy(error: str, sai
     assert cli._refusal(RuntimeError("Job aborted."), "/out") is None
 
 
+def test_what_there_is_to_read_is_said_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Java takes seconds to start; until then a run would look as if it did nothing."""
+    network.write(network.Plan(hosts=2, sources=1, messages=20), tmp_path / "in")
+    given = cli.arguments(["run", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")])
+    with cli._ready(given) as size:
+        assert capsys.readouterr().err.startswith("run: 2 files, ")
+    assert size
+
+
 def test_ingest_reports_in_plain_lines(tmp_path: Path) -> None:
     network.write(network.Plan(hosts=2, sources=1, messages=200), tmp_path / "in")
     output = tmp_path / "out"

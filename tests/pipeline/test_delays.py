@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from bccnd.pipeline import columnar, delays
-from tests.pipeline.test_matching import words
+from tests.pipeline.test_ordered import words
 
 MS = 10**6
 

@@ -5,7 +5,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from bccnd.pipeline import coverage, delivery, latency, loss, segments, words
+from bccnd.pipeline import coverage, delivery, guesses, latency, loss, segments, words
 from tests.pipeline.rows import at, datagram, frame, mark, ns, recording, sent, traffic
 
 SLOT_NS = 10**10
@@ -43,7 +43,7 @@ class Made:
         received = delivery.received(numbers, self.sent)
         self.matched = delivery.matched(self.sent, received, receivers, SLOT_NS).persist()
         gaps = loss.gaps(loss.seen(numbers), stretches)
-        self.guessed = delivery.by_gaps(gaps, self.sent, owned, stretches, offsets).persist()
+        self.guessed = guesses.by_gaps(gaps, self.sent, owned, stretches, offsets).persist()
 
     def counts(self) -> DataFrame:
         sums = ("sent", "lost", "repaired", "rows")
@@ -199,56 +199,6 @@ def test_clock_that_is_off_invents_no_loss(spark: SparkSession) -> None:
             rows.append(datagram("b", second + 5, "a/p/1", second))
     assert counts(matched(spark, rows, {("a", "b"): 5})) == {("a", "b"): (80, 0)}
     assert counts(matched(spark, rows)) == {("a", "b"): (90, 2)}
-
-
-def test_gaps_judge_while_the_record_of_the_sender_has_a_hole(spark: SparkSession) -> None:
-    rows = [
-        *recording("a", 0, 100),
-        *recording("a", 200, 300),
-        *recording("b", 0, 300),
-        *recording("c", 0, 300),
-    ]
-    lost = {*range(20, 25), *range(95, 105), *range(120, 160), *range(190, 205), 250}
-    for second in range(10, 290):
-        if not 100 <= second < 200:
-            rows.append(sent("a", second, "a/p/1", 1000 + second))
-        if second not in lost:
-            rows.append(datagram("b", second + 0.1, "a/p/1", 1000 + second))
-        rows.append(datagram("c", second + 0.1, "a/p/1", 1000 + second))
-        rows.append(datagram("c", second + 0.1, "x/p/1", second) if second % 2 else datagram("b", 1, "?", 1))
-    made = Made(spark, rows)
-    known = counts(made.matched)
-    # Of b: 20 to 24, 95 to 99, 200 to 204 and 250, in the slots that both recorded.
-    assert known["a", "b"] == (180, 16)
-    sums = made.guessed.groupBy("sender", "receiver").sum("sent", "lost").collect()
-    guessed = {(row[0], row[1]): (row[2], row[3]) for row in sums}
-    # What a's record does not have: 100 to 199, of which 100 to 104, 120 to 159 and 190 to 199.
-    assert guessed == {("a", "b"): (100, 55), ("a", "c"): (100, 0), ("x", "c"): (279, 139)}
-    lengths = delivery.guessed_bursts(made.guessed).where("sender = 'a'").collect()
-    assert sorted(row.length for row in lengths) == [5, 10, 40]
-    minutes = delivery.counted(delivery.by_minute(made.matched, SLOT_NS), made.guessed)
-    bases = {(row.sender, row.minute): row.basis for row in minutes.where("receiver != 'a'").collect()}
-    assert [bases["a", at(60 * minute)] for minute in range(4)] == ["record", "both", "gaps", "record"]
-    assert bases["x", at(0)] == "gaps"
-
-
-def test_gaps_have_the_times_of_their_numbers(spark: SparkSession) -> None:
-    """Numbers that are lost one at a time are no outage, though a word of 64 has several of them."""
-    lost = {*range(10, 200, 10), *range(205, 300), *range(301, 304)}
-    rows = recording("b", 0, 100)
-    for seq in range(500):
-        if seq not in lost:
-            rows.append(datagram("b", 20 + seq / 10, "x/p/1", 2**63 + seq))
-    found = delivery.guessed_bursts(Made(spark, rows).guessed).persist()
-    nearby = [
-        (round((row.from_ns - ns(20)) / 1e8), round((row.until_ns - ns(20)) / 1e8), row.length)
-        for row in found.orderBy("from_ns").collect()
-    ]
-    assert nearby == [
-        *((seq, seq, 1) for seq in range(10, 200, 10)), (205, 299, 95), (301, 303, 3),
-    ]  # fmt: skip
-    outages = delivery.outages(found).orderBy("from_ns").collect()
-    assert [row.lost for row in outages] == [1] * 19 + [95, 3]
 
 
 def test_same_numbers_missing_everywhere_are_told_from_others(spark: SparkSession) -> None:

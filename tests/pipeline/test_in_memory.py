@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from bccnd.pipeline import analyse, columnar, digests
+from bccnd.pipeline import analyse, columnar, digests, ordered
 from bccnd.pipeline.analyse import Keeping, Span, Table, tables, typed
 from bccnd.pipeline.digests import KINDS, Digests, Parts
 from bccnd.pipeline.in_memory import MOST
 from bccnd.pipeline.layout import TABLES
+from bccnd.pipeline.times import HOUR_NS
 from tests.pipeline.rows import datagram, mark, recording, sent, traffic
 
 # Those that are made of words: up to ``steps``.
@@ -79,9 +80,26 @@ def written(found: Digests, folder: Path) -> Parts:
     return Parts([folder], "")
 
 
-def test_tables_made_in_memory_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.fixture
+def parted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read and matched at a time is so little that there is much of it."""
+    monkeypatch.setattr(columnar, "ROWS", 100)
+    monkeypatch.setattr(ordered, "PART", 7)
+
+
+@pytest.mark.usefixtures("parted")
+def test_tables_made_in_memory_are_those_of_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to the last row that fits into memory; with one row more, Spark makes them."""
     found, keep = digests.of(traffic(spark, ROWS)), Keeping(spark)
-    there = found._replace(parts=written(found, tmp_path))
+    parts = written(found, tmp_path)
+    there = found._replace(parts=parts)
+    counts = {name: parts.count(name) for name in MOST}
+    for name, count in counts.items():
+        monkeypatch.setitem(MOST, name, count)
+    hosts = len({row[-1] for row in ROWS})
+    monkeypatch.setattr(analyse, "PAIR_MINUTES", hosts**2 * 4)
     expected = tables(found, Span(), keep)
     made = tables(there, Span(), keep)
     for name, table, other in islice(zip(TABLES, made, expected, strict=True), len(MADE)):
@@ -89,15 +107,22 @@ def test_tables_made_in_memory_are_those_of_spark(spark: SparkSession, tmp_path:
         assert rows == counted(name, other), name
         assert rows, name
         assert isinstance(table, DataFrame) == (name not in OF_ARROW), name
+    whole = analyse._record(there, parts, Span(), keep)
+    assert isinstance(whole.stretches, dict)
+    for name in set(MOST) - {"marks"}:
+        monkeypatch.setitem(MOST, name, counts[name] - 1)
+        assert analyse._held(parts, whole, there, Span(), Span()) is None, name
+        monkeypatch.setitem(MOST, name, counts[name])
+    monkeypatch.setitem(MOST, "marks", counts["marks"] - 1)
+    by_spark = analyse._record(there, parts, Span(), keep)
+    assert isinstance(by_spark.stretches, DataFrame)
+    assert analyse._held(parts, by_spark, there, Span(), Span()) is None
 
 
-@pytest.mark.parametrize(("name", "most"), MOST.items())
-def test_what_does_not_fit_into_memory_is_not_read(name: str, most: int) -> None:
-    parts: Any = SimpleNamespace(count={**dict.fromkeys(MOST, 1), name: most + 1}.__getitem__)
-    whole: Any = SimpleNamespace(stretches={})
+def test_pairs_without_number_do_not_fit_into_memory() -> None:
+    """Where nobody hears anybody, each pair has a row for each minute."""
+    parts: Any = SimpleNamespace(count=dict.fromkeys(MOST, 1).__getitem__)
     during: Any = None
-    if name == "marks":
-        with pytest.raises(AttributeError):  # as it asks Spark
-            analyse._record(during, parts, Span(), during)
-    else:
+    for hours, hosts in ((24 * 365, 6), (1, 600)):
+        whole: Any = SimpleNamespace(stretches={}, hosts=["h"] * hosts, span_ns=hours * HOUR_NS)
         assert analyse._held(parts, whole, during, Span(), Span()) is None

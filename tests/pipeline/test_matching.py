@@ -1,34 +1,14 @@
-"""``bccnd/pipeline/matching.py``: epochs, owners and gaps of literal words; test_in_memory compares with Spark."""
+"""``bccnd/pipeline/matching.py``: epochs, gaps and bursts of literal words; test_in_memory compares with Spark."""
 
 import tracemalloc
 
 import numpy as np
 import pyarrow as pa
 
-from bccnd.pipeline import columnar, matching
+from bccnd.pipeline import matching, ordered
+from tests.pipeline.test_ordered import words
 
-NAMES = columnar.schema("words").names
 EVER = {0: (np.array([0]), np.array([10**18])), 1: (np.array([0]), np.array([10**18]))}
-
-
-def words(*rows: tuple[str, str, str, int, int, int]) -> matching.Words:
-    """Of (host, direction, src, word, bits, second)."""
-    full = [
-        (host, direction, src, word, second, False, "2026-01-31", bits, 0, 0, bits.bit_count(), 0,
-         second * 10**9, second * 10**9)
-        for host, direction, src, word, bits, second in rows
-    ]  # fmt: skip
-    columns = dict(zip(NAMES, map(list, zip(*full, strict=True)), strict=True))
-    return matching.Words(pa.table(columns).cast(columnar.schema("words")), 10**9)
-
-
-def test_source_belongs_to_the_host_that_sent_most_of_it() -> None:
-    found = words(
-        ("b", "out", "a/p/1", 0, 1, 5), ("a", "out", "a/p/1", 0, 6, 5), ("b", "in", "x/p/1", 0, 1, 5)
-    )
-    owner, recorded = found.owners()
-    assert [found.hosts.all[host] for host in owner] == ["a", "x"]
-    assert recorded.tolist() == [True, False]
 
 
 def test_a_gap_ends_with_the_epoch_of_its_source() -> None:
@@ -50,7 +30,7 @@ def test_what_comes_while_nothing_is_recorded_is_no_gap() -> None:
     assert gaps["inside"].tolist() == [0b10, 0]
 
 
-def sent_to_b(found: matching.Words) -> matching.Matched:
+def sent_to_b(found: ordered.Words) -> matching.Matched:
     ever = [{"from_ns": 0, "until_ns": 10**18}]
     pairs = matching.Pairs(pa.table({"sender": ["a"], "receiver": ["b"], "stretches": [ever]}), found.hosts)
     return matching.Sent(found, found.owners()[0]).matched(pairs, None)

@@ -29,6 +29,27 @@ def test_what_was_left_out_counts_up_to_a_bound(spark: SparkSession, monkeypatch
     assert {tuple(row) for row in gaps.collect()} == {("a/p/1 via r", 5, 1), ("a/q/1 via r", 0, 0)}
 
 
+def test_made_up_names_share_one_bound(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a host, and of all: what little there is of others is looked at before much of one."""
+    for name, most in {"WORDS_OF_SOURCE": 3, "WORDS_OF_HOST": 5, "WORDS": 6}.items():
+        monkeypatch.setattr(relays, name, most)
+    words_of = {
+        "r": {f"made/up/{number}": 2 for number in range(50)},
+        "s": {"a/p/1": 1},
+        "t": {"b/p/1": 1, "b/q/1": 3},
+    }
+    marks = [
+        mark("c", 1, "relayed", said={"by": by, "sources": [
+            {"src": src, "left_out": [[0, 64 * words - 1]]} for src, words in sources.items()
+        ]})
+        for by, sources in words_of.items()
+    ]  # fmt: skip
+    made = relays.relays(traffic(spark, marks), ["c"], lambda frame: frame)
+    kept = [tuple(row) for row in made.left_out.groupBy("src").count().orderBy("src").collect()]
+    assert kept == [("a/p/1 via s", 1), ("b/p/1 via t", 1), ("made/up/0 via r", 2)]
+    assert made.cut == relays.Cut(sources=50, numbers=49 * 128 + 3 * 64)
+
+
 def test_what_was_left_out_is_bits_of_words(spark: SparkSession) -> None:
     """Numbers of 64 bits among them, and ranges that no recorder writes."""
     ranges = [[1, 2], [62, 129], [2**64 - 1, 2**64 - 1], [9, 3], [7], [0, 2**64 - 1], [0, OFFSET_LIMIT]]

@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bccnd.process import supervision
 from bccnd.process.supervision import Supervision
-from tests.packet_client import PATIENCE
+from tests.waiting import until
 
 INTERVAL = 0.1  # seconds
 WATCHDOG = INTERVAL * supervision.PINGS
@@ -37,12 +37,6 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manager
     manager = Manager(tmp_path / "notify")
     yield manager
     manager.socket.close()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(INTERVAL / 2)
 
 
 async def test_ready_comes_when_it_serves_and_not_from_a_successor(manager: Manager) -> None:

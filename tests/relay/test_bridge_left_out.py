@@ -108,6 +108,28 @@ def test_what_the_other_brought_meanwhile_is_not_gone(then: tuple[int, ...]):
     assert segment.repair(Gone) == gone
 
 
+def test_a_successor_says_no_gone_of_what_the_other_brought():
+    """The bridge was cut off meanwhile, and its new daemon is asked for what only the other has."""
+    segment, bridge, _ = world(b"other")
+    gate, second = segment[b"gate"], bridge_of(segment[b"other"])
+    for each in (bridge, second):
+        bring(each, numbered(0))
+        segment.settle()
+    bring(second, numbered(1, 2, 3, 4))
+    segment.settle()
+    bring(bridge, numbered(6))
+    segment.settle()
+    segment.repair(Gone)
+    state = gate.relay.repair.state()
+    gate.relay.state.sent.clear()
+    gate.relay.repair.restore(state)
+    del segment.buses[b"other"]
+    asked = datagram(b"late/bccnd/5/repair", 1, CHANNEL, b"resend\n%b %d 0-4" % (SRC, CLOCK + 1), KEYED)
+    gate.hear(asked, peer=ELSEWHERE)
+    segment.wait(0.01)
+    assert segment.repair(Gone) == [Gone(((SRC, (range(CLOCK + 5, CLOCK + 6),)),))]
+
+
 def test_what_its_host_itself_misses_is_not_gone():
     """The other announces a number that nobody has heard."""
     lost = datagram(SRC, CLOCK + 1, b"a", b"1", KEYED)

@@ -175,7 +175,9 @@ def test_a_successor_finds_all_of_it():
     keep(sent, 5, b"five", b"six")
     keep(sent, 7, b"seven")
     sent.keep(b"here/bridge/1", 0, 3, [b"three"], 0.0)
-    heir.restore(sent.state())
+    sent.get(b"here/bridge/1").passed = 2
+    heir.restore(sent.state(), sent.passed())
+    assert (heir.get(SRC).passed, heir.get(b"here/bridge/1").passed) == (0, 2)
     assert found(heir, range(5, 8)) == [b"five", b"six", b"seven"]
     assert found(heir, range(3, 4), b"here/bridge/1") == [b"three"]
     assert heir.size == size_of(heir)
@@ -186,7 +188,7 @@ def test_nothing_is_kept_once_it_is_switched_off():
     keep(sent, 5, b"five")
     sent.configure(Repair(on=False))
     assert (len(sent), sent.size) == (0, 0)
-    sent.restore([(SRC, USER, 5, 0.0, 0.0, [(5, b"five", [0], [4], 0)])])
+    sent.restore([(SRC, USER, 5, 0.0, 0.0, [(5, b"five", [0], [4], 0)])], {})
     assert len(sent) == 0
 
 

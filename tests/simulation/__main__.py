@@ -4,6 +4,7 @@
     python -m tests.simulation --seed 17 --shrink       the smallest history that breaks the same rule
     python -m tests.simulation --histories 100000 --from 500 --processes 2
     python -m tests.simulation --histories 5000 --links            segments that uplinks connect
+    python -m tests.simulation --histories 500 --rings             three of them in a ring, all uplinks twice
     python -m tests.simulation --measure                what repair delivers, and how late, over loss
 
 Exit code 0: every rule held; 1: one was broken, and the history is told.
@@ -18,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain
 
-from tests.simulation.drawing import draw
+from tests.simulation.drawing import Kind, draw
 from tests.simulation.invariants import Broken
 from tests.simulation.measure import shared_losses, table
 from tests.simulation.scenario import Scenario
@@ -54,25 +55,26 @@ def tell(scenario: Scenario) -> Iterator[str]:
     yield from story.lines
 
 
-def told_short(seed: int, *, links: bool = False) -> str:
+def told_short(seed: int, kind: Kind = "segment") -> str:
     """The smallest history that breaks what that of the seed breaks, and how to see it again."""
-    smallest = shrink(draw(seed, links=links), fails)
-    again = f"again     python -m tests.simulation --seed {seed} --shrink{' --links' * links}"
+    smallest = shrink(draw(seed, kind), fails)
+    flag = "" if kind == "segment" else f" --{kind}"
+    again = f"again     python -m tests.simulation --seed {seed} --shrink{flag}"
     return "\n".join([f"seed {seed}: {fails(smallest)}", again, *tell(smallest)])
 
 
-def broken_seeds(seeds: Iterable[int], *, links: bool = False) -> list[tuple[int, str]]:
-    return [(seed, str(broken)) for seed in seeds if (broken := fails(draw(seed, links=links)))]
+def broken_seeds(seeds: Iterable[int], kind: Kind = "segment") -> list[tuple[int, str]]:
+    return [(seed, str(broken)) for seed in seeds if (broken := fails(draw(seed, kind)))]
 
 
-def _run_many(first: int, histories: int, processes: int, *, links: bool) -> int:
+def _run_many(first: int, histories: int, processes: int, kind: Kind) -> int:
     """Run so many, and say which break a rule as soon as it is known."""
     seeds = range(first, first + histories)
     parts = [seeds[at : at + PART] for at in range(0, histories, PART)]
     done = bad = 0
     begun = said = time.monotonic()
     with ProcessPoolExecutor(processes) as pool:
-        for part, found in zip(parts, pool.map(partial(broken_seeds, links=links), parts), strict=True):
+        for part, found in zip(parts, pool.map(partial(broken_seeds, kind=kind), parts), strict=True):
             done += len(part)
             bad += len(found)
             for seed, text in found:
@@ -84,11 +86,11 @@ def _run_many(first: int, histories: int, processes: int, *, links: bool) -> int
     return 1 if bad else 0
 
 
-def _run_one(seed: int, *, story: bool, smallest: bool, links: bool) -> int:
-    scenario = draw(seed, links=links)
+def _run_one(seed: int, kind: Kind, *, story: bool, smallest: bool) -> int:
+    scenario = draw(seed, kind)
     broken = fails(scenario)
     if smallest and broken:
-        _say(told_short(seed, links=links))
+        _say(told_short(seed, kind))
     elif story:
         for line in tell(scenario):
             _say(line)
@@ -107,7 +109,13 @@ def main() -> int:
     )
     parser.add_argument("--histories", type=int, default=500, help="run so many (default: %(default)d)")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first of their seeds")
-    parser.add_argument("--links", action="store_true", help="of two or three segments with their uplinks")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.set_defaults(kind="segment")
+    for kind, about in (
+        ("links", "of two or three segments with their uplinks"),
+        ("rings", "of three segments in a ring, with two uplinks of each to each backbone"),
+    ):
+        kinds.add_argument(f"--{kind}", action="store_const", const=kind, dest="kind", help=about)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--measure", action="store_true", help="print delivered shares and delays over loss")
     options = parser.parse_args()
@@ -116,8 +124,8 @@ def main() -> int:
             _say(line)
         return 0
     if options.seed is not None:
-        return _run_one(options.seed, story=options.story, smallest=options.shrink, links=options.links)
-    return _run_many(options.first, options.histories, options.processes, links=options.links)
+        return _run_one(options.seed, options.kind, story=options.story, smallest=options.shrink)
+    return _run_many(options.first, options.histories, options.processes, options.kind)
 
 
 def _say(line: str) -> None:

@@ -4,8 +4,8 @@ The rules, by the name that a ``Broken`` has. Those of each segment (``invariant
 message twice or out of order, wherever it is from.
 
     number   a backbone gives no number twice, an uplink no link number to two datagrams
-    loop     an uplink carries a message once, and none back to where it had it from; but for one that it had to let
-             go before it came, as too much waited behind it
+    loop     an uplink carries a message once, whichever daemons give it; and none back to where it had it from, if
+             that came first, or came while the message was to wait for it (``Life.waits``)
     kept     what an uplink was given to export is on its backbone in the end, unless it died with it
     told     what is on a backbone is handed to the daemon of each other segment, or counted as lost
     both     what was handed over is not counted as lost as well
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from bccnd.relay.pattern import matches
 from bccnd.uplink.core import EARLY_SECONDS, ECHO_BYTES, ECHO_SECONDS
-from bccnd.wire.link import Numbered, Seal, inner, messages, segment_of
+from bccnd.wire.link import Numbered, Seal, Status, inner, messages, segment_of
 from bccnd.wire.repair import Resend, parse
 from tests.simulation.invariants import Broken, Ledger
 from tests.simulation.network import Listener
@@ -67,32 +67,41 @@ def _loses_nothing(scenario: Scenario) -> bool:
 
 @dataclass
 class Life:
-    """One life of an uplink. ``given``: what it was to export, and when; ``handed``: what it handed to the daemon,
-    and when; ``kept_back``: when messages came that wait whether they come by the carrier, and with how many bytes;
-    ``offered``: the lives of the daemon that gave it a message; ``pushed``: the link datagrams that have it;
-    ``away``: hosts of which the carrier had brought something; ``begun``: when it heard of each link first.
+    """One life of an uplink. ``given``: what it was to export, and when; ``handed``: what it handed to the daemon;
+    ``pushed``: the link datagram that has a message; ``away``: hosts of which the carrier had said or brought
+    something; ``waiting``: of these, what waits whether it comes by the carrier, each with its end and its bytes,
+    ``waiting_bytes`` in all; ``came_in_time``: what came first, or while it waited; ``begun``: when it heard of each
+    link first.
     """
 
     ended: float = 0.0
     killed: bool = False
     given: dict[Said, float] = field(default_factory=dict)
-    from_away: set[Said] = field(default_factory=set)
-    handed: dict[Said, float] = field(default_factory=dict)
-    kept_back: list[tuple[float, int]] = field(default_factory=list)
-    offered: defaultdict[Said, set[int]] = field(default_factory=lambda: defaultdict(set))
-    pushed: defaultdict[Said, set[int]] = field(default_factory=lambda: defaultdict(set))
+    handed: set[Said] = field(default_factory=set)
+    pushed: dict[Said, int] = field(default_factory=dict)
     away: set[int] = field(default_factory=set)
+    waiting: dict[Said, tuple[float, int]] = field(default_factory=dict)
+    waiting_bytes: int = 0
+    came_in_time: set[Said] = field(default_factory=set)
     begun: dict[bytes, float] = field(default_factory=dict)
 
-    def had(self, said: Said, room: int) -> bool:
-        """Whether it knew by its carrier of this message of the segment, or was to wait whether it comes. It has
-        ``room`` for so many bytes that wait.
+    def waits(self, said: Said, size: int, now: float, room: int) -> None:
+        """A message of a host beyond the carrier waits for ECHO_SECONDS, or until what waits takes more than ``room``
+        bytes: then what has waited for the longest time waits no more.
         """
-        if said not in self.handed or said not in self.given:
-            return said in self.handed
-        given, handed = self.given[said], self.handed[said]
-        waited = sum(size for at, size in self.kept_back if given <= at <= handed)
-        return said in self.from_away and handed - given < ECHO_SECONDS and waited <= room
+        self.waiting[said] = now + ECHO_SECONDS, size
+        self.waiting_bytes += size
+        for first, (end, bytes_) in list(self.waiting.items()):
+            if end > now and self.waiting_bytes <= room:
+                return
+            del self.waiting[first]
+            self.waiting_bytes -= bytes_
+
+    def hands(self, said: Said, now: float) -> None:
+        """What came by the carrier is handed to the daemon."""
+        self.handed.add(said)
+        if said not in self.given or self.waiting.get(said, (0.0,))[0] > now:
+            self.came_in_time.add(said)
 
 
 @dataclass
@@ -150,6 +159,12 @@ class Crossings:
         inside = (self._said(each[1], each[2]) for each in messages(datagram, header.at))
         return header.src, header.number, header.number, tuple(each for each in inside if each)
 
+    @staticmethod
+    def _hosts_of(status: bytes) -> tuple[bytes, ...]:
+        """The hosts that the status of a link names."""
+        header = Seal().open(status)
+        return header.hosts if isinstance(header, Status) else ()
+
     # -- what happens
 
     def starts(self, uplink: "UplinkProgram") -> None:
@@ -174,17 +189,17 @@ class Crossings:
     def offered(self, uplink: "UplinkProgram", datagram: bytes) -> None:
         message = inner(datagram)
         said = self._said(message[1], message[2]) if message else None
-        if said is None:
+        if message is None or said is None:
             return
         chan = self._ledger.publishers[said[0]].chans[said[1]]
         if any(_names(pattern, chan) for pattern in uplink.plan.exports):
             life = self._lives[uplink.number]
-            life.offered[said].add(uplink.host.lives)
-            if said not in life.handed:
-                life.given.setdefault(said, self._world.now)
+            if said in life.handed or said in life.given:
+                return
+            life.given[said] = self._world.now
             if self._ledger.publishers[said[0]].host.number in life.away:
-                life.from_away.add(said)
-                life.kept_back.append((self._world.now, ECHO_BYTES + len(datagram)))
+                size = ECHO_BYTES + len(message[4])
+                life.waits(said, size, self._world.now, uplink.core.options.hold_bytes)
 
     def pushed(self, uplink: "UplinkProgram", number: int, datagram: bytes) -> None:
         src, _, _, inside = self._inside(datagram)
@@ -193,11 +208,9 @@ class Crossings:
             raise Broken("number", f"{uplink.name} gives the link number {number} a second time")
         life = self._lives[uplink.number]
         for each in inside:
-            life.pushed[each].add(number)
-            # A daemon that has died knows nothing of what it has had, and what it gave may wait until it is back.
-            if len(life.pushed[each]) > max(1, len(life.offered[each])):
+            if life.pushed.setdefault(each, number) != number:
                 raise Broken("loop", f"{uplink.name} carries {self._about(each)} a second time")
-            if life.had(each, uplink.core.options.hold_bytes):
+            if each in life.came_in_time:
                 raise Broken("loop", f"{uplink.name} carries {self._about(each)} back")
         self._tell(f"{uplink.name} carries {self._about(*inside)} as link number {number}")
 
@@ -216,6 +229,8 @@ class Crossings:
         if segment_of(src) != uplink.core.options.name and src not in begun:
             begun[src] = following
             self._lives[uplink.number].begun[src] = self._world.now
+        if not number and segment_of(src) != uplink.core.options.name:
+            self._lives[uplink.number].away.update(int(host[1:]) for host in self._hosts_of(datagram))
         if number:
             self._tell(f"{uplink.name} gets {self._about(*inside)} at position {position}")
 
@@ -224,7 +239,7 @@ class Crossings:
             message = inner(datagram)
             if message and (said := self._said(message[1], message[2])):
                 life = self._lives[uplink.number]
-                life.handed.setdefault(said, self._world.now)
+                life.hands(said, self._world.now)
                 self._note_first(uplink, *said)
                 life.away.add(self._ledger.publishers[said[0]].host.number)
                 self._pasts[uplink.number].handed.add(said)

@@ -1,14 +1,16 @@
 """Draws scenarios from seeds: one ``random.Random(seed)`` draws everything.
 
-    draw(seed)               hosts of one segment, strangers and liars, what is said and what goes wrong
-    draw(seed, links=True)   two or three segments, with their uplinks and backbones
+    draw(seed)            hosts of one segment, strangers and liars, what is said and what goes wrong
+    draw(seed, "links")   two or three segments, with their uplinks and backbones
+    draw(seed, "rings")   three segments, a backbone for each two of them, and two uplinks of each to each backbone
 
-A seed with links has nothing to do with the same seed without.
+A seed of one kind has nothing to do with the same seed of another.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
+from typing import Literal
 
 from tests.simulation.scenario import (
     FOREVER,
@@ -38,6 +40,9 @@ from tests.simulation.scenario import (
     Stuck,
     UplinkPlan,
 )
+
+# What may be drawn.
+Kind = Literal["segment", "links", "rings"]
 
 LIES = ("everything", "far", "unknown", "forged")
 
@@ -178,7 +183,7 @@ class _LinkedDrawing(_Drawing):
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.chance = chance = Random(seed)
-        self.segments = chance.choice((2, 2, 2, 3, 3))
+        self.segments = self._how_many()
         # Of each host.
         self.places = [
             place for place in range(self.segments) for _ in range(chance.choice((1, 1, 1, 2, 2, 3)))
@@ -186,6 +191,17 @@ class _LinkedDrawing(_Drawing):
         self.size = len(self.places)
         self.length = chance.uniform(0.3, 2.5)
         self.messages = chance.choice((20, 40, 80, 120))
+
+    def _how_many(self) -> int:
+        """The segments."""
+        return self.chance.choice((2, 2, 2, 3, 3))
+
+    def _topology(self) -> str:
+        return self.chance.choice(("star", "ring", "chain")) if self.segments > 2 else "star"
+
+    def _siblings(self) -> int:
+        """The uplinks of a segment to one backbone."""
+        return self.chance.choice((1, 1, 2))
 
     def scenario(self) -> Scenario:
         hosts = tuple(
@@ -227,7 +243,7 @@ class _LinkedDrawing(_Drawing):
     def _uplinks(self) -> tuple[UplinkPlan, ...]:
         """Of each segment, to the backbones that its place in the topology gives it."""
         chance, last = self.chance, self.segments - 1
-        topology = chance.choice(("star", "ring", "chain")) if self.segments > 2 else "star"
+        topology = self._topology()
         loss = chance.choice((0.0, 0.0, 0.02, 0.1, 0.3))
         plans = []
         for segment in range(self.segments):
@@ -238,7 +254,7 @@ class _LinkedDrawing(_Drawing):
                 "chain": {max(0, segment - 1), min(segment, last - 1)},
             }[topology]
             for backbone in sorted(backbones):
-                for _ in range(chance.choice((1, 1, 2))):
+                for _ in range(self._siblings()):
                     host = chance.choice([at for at, place in enumerate(self.places) if place == segment])
                     plans.append(
                         UplinkPlan(
@@ -274,6 +290,22 @@ class _LinkedDrawing(_Drawing):
                 yield (Stop if self.often(0.5) else Kill)(at, until, plan.host)
 
 
-def draw(seed: int, *, links: bool = False) -> Scenario:
+class _RingDrawing(_LinkedDrawing):
+    """Each message goes both ways round, by two uplinks each: whatever comes, comes again."""
+
+    def _how_many(self) -> int:
+        return 3
+
+    def _topology(self) -> str:
+        return "ring"
+
+    def _siblings(self) -> int:
+        return 2
+
+
+_DRAWINGS: dict[Kind, type[_Drawing]] = {"segment": _Drawing, "links": _LinkedDrawing, "rings": _RingDrawing}
+
+
+def draw(seed: int, kind: Kind = "segment") -> Scenario:
     """The scenario of a seed."""
-    return (_LinkedDrawing if links else _Drawing)(seed).scenario()
+    return _DRAWINGS[kind](seed).scenario()

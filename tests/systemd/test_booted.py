@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents import blocks
+from tests.mux.mux_client import MuxClient
 from tests.needs import cannot_run
 from tests.packet_client import PacketClient, wait_until
 from tests.recorder_process import rows_of
 from tests.systemd.booted_host import BootedHost, why_not
 
 BUS = "/run/bccnd/bus.sock"
+DOOR = "/run/bccnd/mux.sock"
 KEY = "a-key-that-only-root-may-read-0123456789"
 
 
@@ -259,3 +262,51 @@ def test_backbone_and_uplink_work_within_their_restrictions(host: BootedHost) ->
         assert "fault" not in host.journal(unit)
     assert 1 < int(host.path("/var/lib/bccnd-backbone/sequence").read_text()) < 1 << 22
     assert host.run("stat", "-c", "%U %a", "/var/lib/bccnd-uplink/journal").strip() == "bccnd 600"
+
+
+def test_the_door_serves_within_its_restrictions(host: BootedHost) -> None:
+    """Started, reloaded, restarted by systemd, stopped; and it stands while the daemon restarts."""
+    unit, settings = "bccnd-mux.service", "/etc/bccnd/mux.toml"
+    host.write(settings, "[mux]\nuser_connections = 3\n")
+    host.run("systemctl", "start", unit)
+    assert host.run("stat", "-c", "%U:%G %a", DOOR).strip() == "bccnd:bccnd 660"
+    with MuxClient(host.path(DOOR)) as peer:
+        assert peer.bus().request("!/cred/whoami").startswith("!/cred/0/0/")
+        wait_until(lambda: host.show("StatusText", unit) == "1 connection", "the connection")
+        pid = host.show("MainPID", unit)
+        lines = host.run("cat", f"/proc/{pid}/status").splitlines()
+        status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        assert {status[name] for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+        assert status["Uid"].split() == [host.run("id", "-u", "bccnd").strip()] * 4
+        host.write(settings, "[mux]\nuser_connections = 2\n")
+        host.run("systemctl", "reload", unit)
+        wait_until(lambda: '"event": "reloaded", "changed": ["user_connections"]' in host.journal(unit), "it")
+        host.write(settings, "[mux]\nuser_connections = 0\n")
+        assert host.code("systemctl", "reload", unit) != 0
+        host.write(settings, "")
+        assert (host.show("MainPID", unit), host.show("ActiveState", unit)) == (pid, "active")
+        session = peer.bus()
+        assert session.drain() == []
+        host.run("systemctl", "restart", "bccnd.service")
+        assert session.ending().startswith(b"unavailable ")
+        assert peer.bus().drain() == []
+    # It listens elsewhere, too, as its document says.
+    (elsewhere,) = [block.code for block in blocks("bccnd/mux/README.md") if block.language == "ini"]
+    host.write(f"/run/units/{unit}.d/override.conf", elsewhere)
+    host.write(settings, f'[mux]\nlisten = ["unix:{DOOR}", "unix:/run/bccnd/other.sock"]\n')
+    host.run("systemctl", "daemon-reload")
+    host.run("systemctl", "reload", unit)
+    host.run("systemctl", "kill", "--kill-whom=main", "-s", "KILL", unit)
+    wait_until(
+        lambda: host.show("NRestarts", unit) == "1" and host.show("ActiveState", unit) == "active",
+        "a restart",
+    )
+    with MuxClient(host.path("/run/bccnd/other.sock")) as peer:
+        assert peer.bus().drain() == []
+        host.run("systemctl", "stop", "--no-block", unit)
+        assert peer.farewell() == b"unavailable the door stops"
+    host.run("systemctl", "stop", unit)
+    assert host.show("Result", unit) == "success", host.journal(unit)
+    assert not host.path(DOOR).exists()
+    assert host.path(BUS).exists()

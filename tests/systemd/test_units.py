@@ -125,9 +125,10 @@ def test_the_mux_unit_uses_its_flags_and_has_descriptors(key: str) -> None:
     unit = settings_of(FOLDER / "bccnd-mux.service")
     program, *argv = unit[key][0].split()
     assert program == "/usr/bin/bccnd-mux"
-    invocation = load_mux([*argv, "--config", "/dev/null"], {})
+    invocation = load_mux([*argv, "--config", str(ROOT / "etc" / "mux.toml")], {})
     settings = invocation.settings
     assert settings.listen == ("unix:/run/bccnd/mux.sock",)
+    assert (settings.web, settings.web_publish) == ("", False)  # there is a page if the file says so
     assert settings.connections + settings.sessions + SPARE <= int(unit["LimitNOFILE"][0])
     assert invocation.check_only == (key == "ExecReload")
 

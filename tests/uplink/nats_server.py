@@ -6,7 +6,6 @@ import itertools
 import json
 import socket
 import subprocess
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from bccnd.uplink.nats_options import NatsOptions
 from tests.daemon_process import mortal
 from tests.packet_client import PATIENCE, wait_until
 from tests.plain_bccn import datagram, free_port
+from tests.waiting import until
 
 SEGMENT = "siteA"
 
@@ -202,13 +202,6 @@ async def running(*uplinks: Uplink, position: int = 0) -> AsyncIterator[None]:
     finally:
         for each in uplinks:
             await each.stop()
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE} s: {what}"
-        await asyncio.sleep(0.005)
 
 
 def options_for(*servers: NatsServer, **more: object) -> NatsOptions:

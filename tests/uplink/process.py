@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.command_line import bccn
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, ServiceProcess
-from tests.packet_client import PATIENCE, wait_until
+from tests.packet_client import PATIENCE
 from tests.plain_bccn import free_port
 
 UPLINK = [sys.executable, "-m", "bccnd.uplink"]
@@ -43,21 +43,6 @@ class UplinkProcess(ServiceProcess):
         self.config = folder / "uplink.toml"
         self.config.touch()
         super().__init__([*prefix, *UPLINK, *where, *kept, *flags], folder / "uplink.log", environ)
-
-    def start(self) -> None:
-        """Start or restart it. Returns once it serves."""
-        self.launch()
-        self.wait_until_serving()
-
-    def launch(self) -> None:
-        self._served = len(self.logged("serving"))
-        super().launch()
-
-    def wait_until_serving(self) -> None:
-        wait_until(
-            lambda: len(self.logged("serving")) > self._served or self.process.poll() is not None, "an uplink"
-        )
-        assert self.process.poll() is None, self.log
 
 
 def links(daemon: DaemonProcess, count: int = 1) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,27 +20,22 @@ from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient
 from tests.plain_bccn import datagram
 from tests.replaceable_daemon import ReplaceableDaemon
+from tests.waiting import until
 
 UNREPAIRED = {"BCCND_REPAIR__ON": "false"}
 
 
 class Heard(list[bytes]):
-    """What a bus heard: channels and payloads; ``joined``: how often it began to."""
+    """What a bus heard: channels and payloads; ``joined``: how often it began to; ``last``: how many last values."""
 
-    joined = 0
+    joined = last = 0
 
     def join(self) -> None:
         self.joined += 1
 
-    def __call__(self, heard: bytes) -> None:
+    def __call__(self, heard: bytes, retained: bool) -> None:
+        self.last += retained
         self.append(heard.partition(b"]")[2].split(b":", 2)[2])
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = asyncio.get_running_loop().time() + PATIENCE
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, what
-        await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
@@ -141,6 +136,25 @@ async def test_a_daemon_that_goes_while_it_is_answered_is_no_fault(
                 client.publish("bccnd/links", b"token\n")
             await until(lambda: bool(bus.reason), "its end")
     assert faults == []
+
+
+async def test_a_last_value_is_told_from_a_message(
+    tmp_path: Path, flags: tuple[str, ...], heard: Heard
+) -> None:
+    file = tmp_path / "bccnd.toml"
+    file.write_text('[retain]\npatterns = ["a"]\n')
+    with (
+        DaemonProcess(tmp_path, *flags, "--config", str(file)) as daemon,
+        PacketClient(daemon.socket) as client,
+    ):
+        client.publish("a", b"1")
+        client.drain()
+        bus = make(daemon, heard)
+        bus.retained = True
+        async with running(bus, "a"):
+            client.publish("a", b"2")
+            await until(lambda: heard == [b"a|1", b"a|2"], "both")
+    assert heard.last == 1
 
 
 async def test_new_patterns_come_before_old_ones_go(daemon: DaemonProcess, heard: Heard) -> None:

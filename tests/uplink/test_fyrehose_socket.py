@@ -3,7 +3,6 @@
 import asyncio
 import random
 import socket
-import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.backbone.process import BackboneProcess, client
 from tests.packet_client import PATIENCE
 from tests.plain_bccn import free_port
 from tests.uplink.fyrehose_world import Ear, Shelf
+from tests.waiting import until
 
 # Nothing is given up, however slow the machine is.
 STUBBORN = Options(keepalive=0.1, unanswered=50, tries=1 << 20, patience=1e9)
@@ -139,13 +139,6 @@ async def post(
     async with running(Post(address, options, shelf), position, says=says) as made:
         await until(lambda: made.is_connected, "a connection")
         yield made
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        await asyncio.sleep(0.005)
 
 
 def numbered(name: str, count: int) -> list[bytes]:

@@ -6,7 +6,6 @@ import runpy
 import signal
 import socket
 import ssl
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from bccnd.errors import ConfigError
 from bccnd.uplink import nats_session
 from bccnd.uplink.nats_options import NatsOptions
 from bccnd.uplink.nats_session import explanation
+from tests.mux.certificates import Certificates
 from tests.uplink.nats_account import make_account
 from tests.uplink.nats_server import NatsServer, Uplink, options_for, running, until
 
@@ -28,18 +28,7 @@ Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 @pytest.fixture
 def certificates(tmp_path: Path) -> Path:
     """A folder with ``ca.pem``, and ``server.pem`` and ``client.pem`` that it signed, each with its key."""
-
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=tmp_path, check=True, capture_output=True)
-
-    (tmp_path / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=test", "-days", "2")
-    for name in ("server", "client"):
-        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names", "-days", "2"]
-        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
-    return tmp_path
+    return Certificates(tmp_path, "server", "client").folder
 
 
 def secret(path: Path, content: str) -> Path:

@@ -82,7 +82,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
             uplink.launch()
             running.push(uplink)
         for uplink in uplinks:
-            uplink.wait_until_serving()
+            uplink.wait_until_ready()
         made = Sites(backbone, north, south, *uplinks)
         made.wait_until_joined()
         yield made
@@ -232,7 +232,7 @@ def test_what_is_killed_goes_on_and_loses_nothing(sites: Sites) -> None:
         for uplink in sites.uplinks:
             uplink.launch()
         for uplink in sites.uplinks:
-            uplink.wait_until_serving()
+            uplink.wait_until_ready()
         assert received(other, 200) == [("a/x", number) for number in range(100, 300)]
         publish(one, "a/x", range(300, 301))
         assert received(other, 1) == [("a/x", 300)]

@@ -48,6 +48,15 @@ def test_what_the_carrier_does_not_use_is_doubted(carrier: str, argv: list[str],
     assert said == ([f"not used by this carrier: {unused}"] if unused else [])
 
 
+def test_a_journal_without_a_folder_is_doubted(tmp_path: Path) -> None:
+    def said(journal: Path) -> list[str]:
+        found = doubts(of("--carrier", "fyrehose://a:1", "--journal", str(journal)))
+        return [doubt for doubt, _ in found if "journal" in doubt]
+
+    assert said(tmp_path / "journal") == []
+    assert said(tmp_path / "missing" / "journal") == [f"no folder for the journal: {tmp_path / 'missing'}"]
+
+
 @pytest.mark.parametrize(
     ("url", "medium"),
     [

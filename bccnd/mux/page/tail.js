@@ -1,6 +1,6 @@
 /**
  * The latest messages that somebody wants to see, without a document. While it is paused it stays as it is, and counts
- * what passes.
+ * what passes. What comes is of the pattern already (following.js).
  */
 
 import { matches } from "./client/patterns.js";
@@ -8,7 +8,8 @@ import { matches } from "./client/patterns.js";
 export const LINES_LIMIT = 200;
 
 export class Tail {
-  pattern = ">";
+  /** Empty: none is followed yet. */
+  pattern = "";
   contains = "";
   isPaused = false;
   /** Messages that would have been shown since the pause began. */
@@ -26,7 +27,7 @@ export class Tail {
    * @param {Date} at
    */
   note(message, at) {
-    if (!this.#wants(message)) return;
+    if (!this.#hasText(message)) return;
     if (this.isPaused) {
       this.passed += 1;
       return;
@@ -47,14 +48,14 @@ export class Tail {
    * @param {string} contains
    */
   filter(pattern, contains) {
-    this.pattern = pattern || ">";
+    this.pattern = pattern;
     this.contains = contains;
-    this.lines = this.lines.filter(({ message }) => this.#wants(message));
+    const isNamed = (/** @type {string} */ channel) => pattern === ">" || matches(pattern, channel);
+    this.lines = this.lines.filter(({ message }) => isNamed(message.channel) && this.#hasText(message));
   }
 
-  /** @param {{channel: string, text: string}} message */
-  #wants({ channel, text }) {
-    const isNamed = this.pattern === ">" || matches(this.pattern, channel);
-    return isNamed && (!this.contains || text.includes(this.contains));
+  /** @param {{text: string}} message */
+  #hasText({ text }) {
+    return !this.contains || text.includes(this.contains);
   }
 }

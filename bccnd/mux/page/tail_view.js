@@ -1,27 +1,36 @@
 /** The tail and what it is filtered by. */
 
+import { faultOf } from "./faults.js";
 import { line, shown } from "./shown.js";
 import { put } from "./tree_view.js";
 
+// Milliseconds after the last key until a pattern is tried: each one is asked of the daemon.
+const TYPED = 500;
+
 export class TailView {
   #tail;
+  #follow;
   #parts;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #typing;
   /** What is in the document already. */
   #drawn = new Map();
 
   /**
    * @param {import("./tail.js").Tail} tail
-   * @param {Record<"list" | "note" | "pause" | "pattern" | "contains" | "form", any>} parts
+   * @param {(pattern: string) => Promise<boolean>} follow  subscribes; throws why not
+   * @param {Record<"list" | "note" | "fault" | "pause" | "pattern" | "contains" | "form", any>} parts
    */
-  constructor(tail, parts) {
+  constructor(tail, follow, parts) {
     this.#tail = tail;
+    this.#follow = follow;
     this.#parts = parts;
-    const filter = () => {
-      tail.filter(parts.pattern.value.trim(), parts.contains.value);
+    parts.pattern.addEventListener("input", () => this.#soon(TYPED));
+    parts.pattern.addEventListener("change", () => this.#soon(0));
+    parts.contains.addEventListener("input", () => {
+      tail.filter(tail.pattern, parts.contains.value);
       this.draw();
-    };
-    parts.pattern.addEventListener("input", filter);
-    parts.contains.addEventListener("input", filter);
+    });
     parts.form.addEventListener("change", () => {
       this.#drawn.clear();
       parts.list.replaceChildren();
@@ -33,11 +42,34 @@ export class TailView {
     });
   }
 
+  /** @param {number} after  milliseconds */
+  #soon(after) {
+    clearTimeout(this.#typing);
+    this.#typing = setTimeout(() => this.change(), after);
+  }
+
+  /** Follow the pattern that is in its box. */
+  async change() {
+    const { pattern, fault } = this.#parts;
+    const wanted = pattern.value.trim() || ">";
+    let why = "";
+    try {
+      if (await this.#follow(wanted)) this.#tail.filter(wanted, this.#tail.contains);
+    } catch (error) {
+      why = faultOf(wanted, error, this.#tail.pattern);
+    }
+    if (wanted !== (pattern.value.trim() || ">")) return; // it has changed meanwhile
+    put(fault, why);
+    pattern.setAttribute("aria-invalid", `${why !== ""}`);
+    this.draw();
+  }
+
   draw() {
     const { list, note, pause, form } = this.#parts;
     pause.setAttribute("aria-pressed", `${this.#tail.isPaused}`);
     const passed = this.#tail.passed.toLocaleString("en");
-    put(note, this.#tail.isPaused ? `Paused; ${passed} messages have passed since.` : "");
+    const isEmpty = !this.#tail.lines.length;
+    put(note, this.#tail.isPaused ? `Paused; ${passed} messages have passed since.` : isEmpty ? "No message yet." : "");
     const isAtEnd = list.scrollTop + list.clientHeight >= list.scrollHeight - 8;
     const lines = new Set(this.#tail.lines);
     for (const [entry, element] of this.#drawn) {
@@ -60,18 +92,19 @@ export class TailView {
  * @param {"text" | "JSON" | "hex"} form
  */
 function item({ message, at }, form) {
+  const element = document.createElement("li");
+  if (message.lost) element.append(span("warning", `${message.lost.toLocaleString("en")} not shown\n`));
   const time = document.createElement("time");
   time.textContent = at.toTimeString().slice(0, 8);
-  const channel = document.createElement("span");
-  channel.className = "channel";
-  channel.textContent = line(message.channel);
-  const element = document.createElement("li");
-  if (message.lost) {
-    const lost = document.createElement("span");
-    lost.className = "warning";
-    lost.textContent = `${message.lost} not shown\n`;
-    element.append(lost);
-  }
-  element.append(time, " ", channel, " ", shown(message.payload, form));
+  element.append(time, " ", span("channel", line(message.channel)), " ", shown(message.payload, form));
+  if (message.retained) element.append(span("from-before", " (last value, from before)"));
+  return element;
+}
+
+/** @param {string} name @param {string} text */
+function span(name, text) {
+  const element = document.createElement("span");
+  element.className = name;
+  element.textContent = text;
   return element;
 }

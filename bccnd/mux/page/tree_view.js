@@ -1,28 +1,40 @@
-/** The tree of channels as a treegrid: arrows move and open, as in any tree; a tab stops at one row of it. */
+/**
+ * The tree of channels as a treegrid: arrows move and open, as in any tree; a tab stops at one row of it. All rows are
+ * there, and those in sight have their figures: to lay out a thousand twice a second would take the page's time.
+ */
 
-import { rate, shown } from "./shown.js";
+import { line, rate, shown } from "./shown.js";
 
 const ROOM = 1500;
+// Rows above and below those in sight that have their figures, too.
+const SPARE = 20;
 
 export class TreeView {
   #tree;
   #body;
   #note;
+  #region;
+  #none;
   #open = new Set();
   #focused = "";
   #factor = 1;
-  /** @type {ReturnType<import("./tree.js").Tree["rows"]>["rows"]} */
+  /** @type {Row[]} */
   #rows = [];
 
   /**
    * @param {import("./tree.js").Tree} tree
    * @param {HTMLElement} body  of the table
    * @param {HTMLElement} note
+   * @param {HTMLElement} region  in which it scrolls
+   * @param {string} none  what the note says where there are no channels
    */
-  constructor(tree, body, note) {
+  constructor(tree, body, note, region, none) {
     this.#tree = tree;
     this.#body = body;
     this.#note = note;
+    this.#region = region;
+    this.#none = none;
+    region.addEventListener("scroll", () => this.#fill());
     body.addEventListener("click", ({ target }) => this.#turn(this.#at(target)));
     body.addEventListener("keydown", (event) => this.#pressed(event));
     body.addEventListener("focusin", ({ target }) => (this.#focused = this.#rows[this.#at(target)]?.path ?? ""));
@@ -40,15 +52,26 @@ export class TreeView {
     while (this.#body.children.length < rows.length) this.#body.append(emptyRow());
     const stop = Math.max(0, rows.findIndex(({ path }) => path === this.#focused));
     const hadFocus = this.#body.contains(document.activeElement);
-    rows.forEach((row, index) => fill(this.#body.children[index], row, factor, index === stop));
+    rows.forEach((row, index) => name(this.#body.children[index], row, index === stop));
+    this.#fill();
     // Rows above may have come or gone: the focus stays with its channel.
     const focused = /** @type {HTMLElement} */ (this.#body.children[stop]);
     if (hadFocus && focused !== document.activeElement) focused.focus({ preventScroll: true });
     const notes = [];
     if (more) notes.push(`${more} rows more have no room here: close some.`);
     if (this.#tree.homeless) notes.push(`${this.#tree.homeless} messages were on channels beyond the ${this.#tree.size} that the tree holds.`);
-    if (!rows.length) notes.push("No message yet.");
+    if (!rows.length) notes.push(this.#none);
     put(this.#note, notes.join(" "));
+  }
+
+  /** Figures where somebody may see them. */
+  #fill() {
+    const height = /** @type {HTMLElement | null} */ (this.#body.firstElementChild)?.offsetHeight || 1;
+    const first = Math.max(0, Math.floor(this.#region.scrollTop / height) - SPARE);
+    const count = Math.ceil(this.#region.clientHeight / height) + 2 * SPARE;
+    this.#rows.slice(first, first + count).forEach((row, index) => {
+      fill(this.#body.children[first + index], row, this.#factor);
+    });
   }
 
   /** @param {EventTarget | null} target */
@@ -108,20 +131,34 @@ function emptyRow() {
   return row;
 }
 
+/** @typedef {ReturnType<import("./tree.js").Tree["rows"]>["rows"][number]} Row */
+
 /**
  * @param {Element} element
- * @param {{name: string, depth: number, isOpen: boolean | undefined, rate: number, last: Uint8Array | undefined}} row
- * @param {number} factor
+ * @param {Row} row
  * @param {boolean} isStop
  */
-function fill(element, row, factor, isStop) {
-  const [name, figure, last] = element.children;
+function name(element, row, isStop) {
+  const [cell, ...figures] = element.children;
+  if (element.getAttribute("data-path") !== row.path) {
+    element.setAttribute("data-path", row.path);
+    for (const each of figures) put(each, ""); // they were those of another channel
+  }
   mark(element, "aria-level", `${row.depth + 1}`);
   mark(element, "aria-expanded", row.isOpen === undefined ? undefined : `${row.isOpen}`);
   mark(element, "tabindex", isStop ? "0" : "-1");
-  name.className = `depth-${row.depth}`;
+  cell.className = `depth-${row.depth}`;
   const sign = row.isOpen === undefined ? "\u2003" : row.isOpen ? "▾ " : "▸ ";
-  put(name, sign + (row.name || "(empty)"));
+  put(cell, sign + (line(row.name) || "(empty)"));
+}
+
+/**
+ * @param {Element} element
+ * @param {Row} row
+ * @param {number} factor
+ */
+function fill(element, row, factor) {
+  const [, figure, last] = element.children;
   put(figure, rate(row.rate * factor));
   put(last, row.last ? shown(row.last.subarray(0, 120), "text") : "");
 }

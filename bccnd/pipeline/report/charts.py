@@ -114,6 +114,11 @@ def has_room(receivers: int) -> bool:
     return receivers <= 8
 
 
+def at_least(pair: Pair) -> bool:
+    """Whether the loss may be more than what gaps in the numbers show."""
+    return pair.basis in ("gaps", "both") and pair.lost > 0
+
+
 def _field(
     x: float, y: float, hosts: tuple[str, str], pair: Pair | None, number: Callable[[float], str] | None,
     where: str,
@@ -124,7 +129,7 @@ def _field(
         return Field(x, y, -2, "", f"{name}: the same host")
     if pair is None or not pair.sent:
         return Field(x, y, -1, "?" if number else "", f"{name}: unknown")
-    least = pair.basis in ("gaps", "both") and pair.lost > 0
+    least = at_least(pair)
     noun = "datagram" if pair.basis == "link" else "message"
     lost = f"{'at least ' * least}{percent(pair.loss)} lost{where}"
     tip = f"{name}: {lost}, {pair.lost:,} of {counted(pair.sent, noun)}"

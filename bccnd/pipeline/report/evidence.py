@@ -111,11 +111,11 @@ class Evidence:
                by_host as (
                  select receiver as host, 'receiver' as role, count(*) as partners,
                         count(*) filter (where lost > 0) as lossy, sum(sent) as sent, sum(lost) as lost,
-                        sum(repaired) as repaired
+                        sum(repaired) as repaired, max(lost) as worst_lost, sent as worst_sent
                  from pairs_lost group by receiver
                  union all
                  select sender, 'sender', count(*), count(*) filter (where lost > 0), sum(sent), sum(lost),
-                        sum(repaired)
+                        sum(repaired), max(lost), sent
                    from pairs_lost group by sender),
                worst as (select * from by_host where lost > 0 order by lost desc, host, role limit :limit),
                within as (
@@ -140,6 +140,7 @@ class Evidence:
             HostLoss(
                 row.host, row.role, row.partners, row.lossy, row.sent, row.lost,
                 row.start and moment(row.start), row.finish and moment(row.finish), row.common, row.repaired,
+                row.worst_sent, row.worst_lost,
             )
             for row in rows
         ]  # fmt: skip

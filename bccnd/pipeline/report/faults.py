@@ -41,7 +41,8 @@ WINDOW = 64
 def causes(hosts: Iterable[HostLoss], totals: Totals) -> list[HostLoss]:
     """The hosts that lose with most of their partners, and far more than the rest: the cause is at the host.
 
-    But what no receiver got is not a receiver's to answer for.
+    So it is without the partner with which it loses most: where two hosts do not hear each other, and all others lose
+    a little of everybody, neither is at fault. And what no receiver got is not a receiver's to answer for.
     """
     found = []
     for host in sorted(hosts, key=lambda host: -host.lost):
@@ -49,7 +50,8 @@ def causes(hosts: Iterable[HostLoss], totals: Totals) -> list[HostLoss]:
         if (
             host.partners >= 2
             and host.lossy >= max(2, WIDESPREAD * host.partners)
-            and host.loss >= EXCESS * rest
+            and min(host.loss, share(host.lost - host.worst_lost, host.sent - host.worst_sent))
+            >= EXCESS * rest
             and not (host.role == "receiver" and (host.common or 0) >= SAME)
         ):
             found.append(host)

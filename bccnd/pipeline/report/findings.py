@@ -96,10 +96,10 @@ def overall(totals: Totals, recorded: bool) -> list[Finding]:
             f"{counted(totals.hosts, 'host')} arrived{again}."
         )
         return [Finding(Level.GOOD, text)]
+    pairs = f", between {totals.lossy_pairs:,} of {totals.pairs:,} pairs of hosts" if totals.pairs > 1 else ""
     text = (
         f"{percent(totals.loss).capitalize()} of all messages between hosts were lost"
-        f"{' in the end' if totals.repaired else ''}: {totals.lost:,} of "
-        f"{totals.sent:,}, between {totals.lossy_pairs:,} of {counted(totals.pairs, 'pair')} of hosts."
+        f"{' in the end' if totals.repaired else ''}: {totals.lost:,} of {totals.sent:,}{pairs}."
     )
     return [Finding(loss_level(totals.loss), text)]
 

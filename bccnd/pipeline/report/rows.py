@@ -112,7 +112,8 @@ class HostLoss(NamedTuple):
     """What one host lost as a receiver, or what others lost of it as a sender; with how many partners, and when.
 
     ``common`` is the share of ``lost`` that no receiver got; None where there was only one. ``repaired`` are those of
-    ``lost`` that came by repair, where loss on the way is meant.
+    ``lost`` that came by repair, where loss on the way is meant. ``worst_lost`` of ``worst_sent`` were lost with the
+    partner with which most were.
     """
 
     host: str
@@ -125,6 +126,8 @@ class HostLoss(NamedTuple):
     end: datetime | None = None
     common: float | None = None
     repaired: int = 0
+    worst_sent: int = 0
+    worst_lost: int = 0
 
     @property
     def loss(self) -> float:

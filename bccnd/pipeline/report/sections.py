@@ -130,6 +130,8 @@ def matrix(
         return None
     lead = "Each field shows how much of the sender's messages (row) the receiver (column) lost"
     lead += " in the end." if totals.repaired else "."
+    if any(map(charts.at_least, pairs)):
+        lead += " ≥: at least, as the sender has no whole record and only gaps in its numbers show loss."
     if any(pair.basis == "link" for pair in pairs):
         lead += " A link between segments stands as a sender to the host of the uplink that hears it."
     if blocks is not None:
@@ -142,12 +144,10 @@ def matrix(
     rows: list[list[object]] = []
     for sender in senders:
         losses = [found.get((sender, receiver)) for receiver in receivers]
-        rows.append(
-            [shown(sender), *(percent(pair.loss, " %") if pair and pair.sent else "-" for pair in losses)]
-        )
-    worst = sorted((pair for pair in pairs if pair.lost), key=lambda pair: -pair.loss)[
-        : max(5, 2 * len(senders))
-    ]
+        shares = [percent(pair.loss, " %") if pair and pair.sent else "-" for pair in losses]
+        rows.append([shown(sender), *shares])
+    lossy = sorted((pair for pair in pairs if pair.lost), key=lambda pair: -pair.loss)
+    worst = lossy[: max(5, 2 * len(senders))]
     each = "host" if block == 1 else f"block of {block} hosts, coloured by the worst pair in it"
     return {
         "lead": lead,

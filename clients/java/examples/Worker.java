@@ -10,10 +10,11 @@ import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * Replies to requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when somebody
- * sends it "stop".
+ * sends it "stop", or at Ctrl-C.
  */
 final class Worker {
     private static final Duration BEAT = Duration.ofSeconds(5);
+    private static final Duration LEAVING = Duration.ofSeconds(5);
 
     private Worker() {}
 
@@ -26,6 +27,7 @@ final class Worker {
                 .address(String.join("", arguments));
         AtomicInteger done = new AtomicInteger();
         CountDownLatch stopped = new CountDownLatch(1);
+        Thread working = Thread.currentThread();
         try (Bccn bus = Bccn.connect(options)) {
             bus.heartbeat(BEAT, "ready");
             bus.listen(message -> {
@@ -39,6 +41,14 @@ final class Worker {
                 bus.heartbeat(BEAT, done.incrementAndGet() + " done");
                 return null; // the reply has been sent: the heartbeat counts it
             });
+            Runtime.getRuntime().addShutdownHook(new Thread(() -> { // SIGINT and SIGTERM let it end what it does
+                stopped.countDown();
+                try {
+                    working.join(LEAVING.toMillis());
+                } catch (InterruptedException e) {
+                    return;
+                }
+            }));
             System.out.println(bus.name() + " is ready");
             stopped.await();
             jobs.close();

@@ -8,6 +8,7 @@ import { questionOf } from "./exchange.js";
 import { Notice, report } from "./notices.js";
 import { settingsOf } from "./options.js";
 import { buildMessage, encoded } from "./protocol.js";
+import { replay } from "./replay.js";
 import { Request } from "./request.js";
 import { Session } from "./session.js";
 import { ALL, listen, subscribe, unsubscribe } from "./subscribing.js";
@@ -262,6 +263,16 @@ export class Client {
     this.#inbox.part(subscription);
   }
 
+  /**
+   * What was recorded of the channels, and then, without `to`, what comes: its own credit, and no connection again.
+   * @param {string} pattern
+   * @param {{from: import("./replay.js").Time, to?: import("./replay.js").Time}} span
+   * @param {Patience} [patience]  timeout: for a connection to the daemon
+   */
+  replay(pattern, span, patience) {
+    return replay(this.#session, pattern, span, { ...this.#settings, ...patience });
+  }
+
   // --- to ask and to serve ---
 
   /**
@@ -371,9 +382,13 @@ export class Client {
     return this.#pages("sources", patience);
   }
 
-  /** What the door finds wrong with the bus of its host. @param {Patience} [patience] */
-  async doctor(patience) {
-    return JSON.parse(await errand(this.#session, "doctor", { timeout: this.#settings.timeout, ...patience }));
+  /**
+   * What the door finds wrong with the bus of its host, `without` what clients of these names have to do with it.
+   * @param {Patience & {without?: string[]}} [patience]
+   */
+  async doctor({ without = [], ...patience } = {}) {
+    const how = { timeout: this.#settings.timeout, ...patience };
+    return JSON.parse(await errand(this.#session, ["doctor", ...without].join(" "), how));
   }
 
   /**

@@ -306,5 +306,5 @@ export class Link {
  */
 function errorOf(reason) {
   if (!reason) return null;
-  return reason.startsWith("refused ") ? rejected(reason) : new UnavailableError(reason.replace(/^unavailable /, ""));
+  return /^(refused|unknown-key|bad-[a-z]+) /.test(reason) ? rejected(reason) : new UnavailableError(reason.replace(/^unavailable /, ""));
 }

@@ -4,8 +4,8 @@
 const NOTICES_LIMIT = 256;
 
 /**
- * @typedef {"lost" | "rejected" | "revoked" | "closing" | "disconnected" | "reconnected" | "unclaimed"} NoticeKind
- *   as in clients/PROTOCOL.md, "The functions of a client"; later versions may have more
+ * @typedef {"lost" | "rejected" | "revoked" | "closing" | "disconnected" | "reconnected" | "unclaimed" | "unrecorded"} NoticeKind
+ *   as in clients/PROTOCOL.md, "The functions of a client", and `unrecorded` of replays; later versions may have more
  */
 
 /** Something that happened to the connection. */

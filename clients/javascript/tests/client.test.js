@@ -340,6 +340,8 @@ test("a question to the door itself is answered, refused or given up", async () 
   const found = { problems: 0, warnings: 0, findings: [] };
   door.answers.doctor = JSON.stringify(found);
   assert.deepEqual(await bus.doctor(), found);
+  door.answers["doctor here/a/1 here/b/2"] = "{}";
+  assert.deepEqual(await bus.doctor({ without: ["here/a/1", "here/b/2"] }), {});
   delete door.answers.doctor;
   await assert.rejects(bus.doctor(), { code: "refused" });
   door.isMute = true;

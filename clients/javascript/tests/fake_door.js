@@ -22,6 +22,9 @@ export class FakeDoor {
   links = 0;
   /** Of the last one. @type {Channel | undefined} */
   bus;
+  /** The last stream that was opened, and what it asked for. @type {Channel | undefined} */
+  stream;
+  asked = "";
   /** What is refused with a reason, if anything is. */
   refusal = "";
   /** Bytes that clients may send at first; what they sent is granted anew. */
@@ -93,10 +96,15 @@ export class FakeDoor {
       this.hangUp(); // a test has said what no door says
     }
     for (const { type, of, payload } of events) {
-      if (type === "opened") {
+      if (type === "opened" && decoded(payload) !== "bus") {
+        this.stream = of;
+        this.asked = decoded(payload);
+      } else if (type === "opened") {
         this.bus = of;
         if (this.refusal) this.end(this.refusal);
         else if (this.window) this.#endpoint.setWindow(of, this.window);
+      } else if (type === "cancelled" && of === this.stream) {
+        this.stream = undefined;
       } else if (type === "message") {
         const packet = decoded(payload);
         this.seen.push(packet);
@@ -120,6 +128,19 @@ export class FakeDoor {
   /** A packet of the daemon. @param {string} packet */
   say(packet) {
     if (this.bus && !this.#endpoint.send(this.bus, encoded(packet))) throw new Error("too much waits for credit");
+    this.flush();
+  }
+
+  /** On the stream. @param {string[]} packets */
+  tell(...packets) {
+    for (const packet of packets) if (this.stream) this.#endpoint.send(this.stream, encoded(packet));
+    this.flush();
+  }
+
+  /** Of the stream. @param {string} [reason] */
+  endStream(reason = "") {
+    if (this.stream) this.#endpoint.close(this.stream, encoded(reason));
+    this.stream = undefined;
     this.flush();
   }
 

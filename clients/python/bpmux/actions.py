@@ -4,6 +4,8 @@ An action on what the peer has just ended does nothing, as nobody can know that 
 sense (a message into a stream of ours) is a ``ValueError``.
 """
 
+from collections.abc import Sequence
+
 from bpmux import chunks
 from bpmux.chunks import NUMBER_LIMIT, TOP
 from bpmux.connection import Connection
@@ -54,20 +56,34 @@ def answer(connection: Connection, request: Request, payload: bytes) -> bool:
 # --- messages and credit ---
 
 
-def send(connection: Connection, channel: Channel, payload: bytes) -> bool:
-    """False: the peer takes no more, or as much waits as may."""
+def send(connection: Connection, channel: Channel, payloads: Sequence[bytes]) -> int:
+    """How many are taken, the first ones: not all if the peer takes no more, or if as much waits as may."""
     lane, limits = channel.lane, connection.limits
-    if len(payload) > limits.payload:
-        raise _too_long(payload, limits)
+    longest = max(map(len, payloads), default=0)
+    if longest > limits.payload:
+        raise _too_long(longest, limits)
     if channel.sending is not State.OPEN or (channel.id == TOP and chunks.CANCEL in connection.heard):
         if channel.sending is State.ABSENT:
             raise ValueError(f"{channel} is not to be written")
-        return False
-    if lane.size and lane.size + len(payload) + ITEM_BYTES > limits.queue:
+        return 0
+    taken = _fitting(payloads, lane.size, limits.queue)
+    if taken < len(payloads):
         channel.is_full = True
-        return False
-    connection.outgoing.add(lane, chunks.MESSAGE if channel.ours else chunks.MESSAGE_PEER, payload)
-    return True
+        payloads = payloads[:taken]
+    connection.outgoing.add(lane, chunks.MESSAGE if channel.ours else chunks.MESSAGE_PEER, *payloads)
+    return taken
+
+
+def _fitting(payloads: Sequence[bytes], size: int, limit: int) -> int:
+    """How many go into a queue of ``size`` bytes. One goes into an empty queue, however long it is."""
+    if size + sum(map(len, payloads)) + ITEM_BYTES * len(payloads) <= limit:
+        return len(payloads)
+    for taken, payload in enumerate(payloads):
+        with_it = size + len(payload) + ITEM_BYTES
+        if size and with_it > limit:
+            return taken
+        size = with_it
+    return len(payloads)
 
 
 def room(channel: Channel) -> int:
@@ -153,8 +169,8 @@ def refuse(connection: Connection, entity: Entity, reason: bytes) -> None:
 
 def _check_size(connection: Connection, payload: bytes) -> None:
     if len(payload) > connection.limits.payload:
-        raise _too_long(payload, connection.limits)
+        raise _too_long(len(payload), connection.limits)
 
 
-def _too_long(payload: bytes, limits: Limits) -> ValueError:
-    return ValueError(f"a payload of {len(payload)} bytes, at most {limits.payload}")
+def _too_long(size: int, limits: Limits) -> ValueError:
+    return ValueError(f"a payload of {size} bytes, at most {limits.payload}")

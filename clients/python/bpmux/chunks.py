@@ -48,7 +48,9 @@ PAYLOAD_KINDS = frozenset(range(CANCEL_REQUEST, PING))
 TOP_KINDS = frozenset({CANCEL, CLOSE, MESSAGE, CREDIT, PING, PONG})
 
 _WIDTHS = "BHIQ"
-_LIMITS = (1 << 8, 1 << 16, 1 << 32, 1 << 64)
+# Of a number with so many bits.
+_WIDTH_OF_BITS = bytes([0] * 9 + [1] * 8 + [2] * 16 + [3] * 32)
+_FORMS = [[Struct(f">B{ident}{number}").pack for number in _WIDTHS] for ident in _WIDTHS]
 _HEARTBEATS = (PING, PING_PEER, PONG, PONG_PEER)
 
 # (kind, bytes of the head, how to read id and number, whether a payload follows); None: no chunk begins so.
@@ -101,8 +103,7 @@ def head(kind: int, ident: int, number: int = 0) -> bytes:
     if ident == TOP and kind in TOP_KINDS:
         return _wide(kind << 4 | 3 << 2, number, NUMBER_LIMIT)
     width, end = _width(ident, ID_LIMIT), _width(number, NUMBER_LIMIT)
-    form = f">B{_WIDTHS[width]}{_WIDTHS[end]}"
-    return Struct(form).pack(kind << 4 | width << 2 | end, ident, number)
+    return _FORMS[width][end](kind << 4 | width << 2 | end, ident, number)
 
 
 def _wide(tag: int, number: int, limit: int) -> bytes:
@@ -113,7 +114,7 @@ def _wide(tag: int, number: int, limit: int) -> bytes:
 def _width(number: int, limit: int) -> int:
     if not 0 <= number < limit:
         raise ValueError(f"{number} is not below {limit}")
-    return next(width for width, above in enumerate(_LIMITS) if number < above)
+    return _WIDTH_OF_BITS[number.bit_length()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,34 +132,34 @@ class Chunk:
 
 
 class Reader:
-    """Takes a stream of bytes apart, however it is cut. It keeps the beginning of a head and no payload."""
+    """Takes a stream of bytes apart, however it is cut. It keeps what was not asked for, and else no payload."""
 
-    __slots__ = ("_begun", "_rest")
+    __slots__ = ("_at", "_data", "_rest")
 
     def __init__(self) -> None:
-        self._begun = b""
+        self._data = b""
+        self._at = 0  # where in it the first chunk begins that was not given
         self._rest = 0
 
     @property
-    def is_within_a_head(self) -> bool:
-        """Whether the beginning of a chunk has come, and not yet where its payload begins."""
-        return bool(self._begun)
+    def unread(self) -> int:
+        """Bytes of chunks that were not given: after the last one, of a head that has not come as a whole."""
+        return len(self._data) - self._at
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, int, bytes, int]]:
         """``(kind, id, number, piece, rest)`` of each chunk, as much of its payload as is here, and how much is not.
 
         What comes of that payload later has the kind -1. Raises ``BpmuxError`` at a tag with which no chunk begins;
-        whoever iterates has had all before it. To be iterated to the end.
+        whoever iterates has had all before it. Whoever stops before the end has the others with the next call.
         """
-        if self._rest:
-            piece = data[: self._rest]
-            self._rest -= len(piece)
-            yield -1, 0, 0, piece, self._rest
-            data = data[len(piece) :]
-        if self._begun:
-            data = self._begun + data
-            self._begun = b""
-        at, end = 0, len(data)
+        if self._at < len(self._data):
+            data = self._data[self._at :] + data
+        self._data = data
+        self._at = at = min(self._rest, len(data))
+        end = len(data)
+        if at:
+            self._rest -= at
+            yield -1, 0, 0, data[:at], self._rest
         while at < end:
             known = HEADS[data[at]]
             if known is None:
@@ -166,17 +167,18 @@ class Reader:
             kind, size, read, carries = known
             start = at + size
             if start > end:
-                self._begun = data[at:]
-                return
+                break
             ident, number = read(data, at)
             if carries:
                 at = start + number
                 if at > end:
-                    self._rest = at - end
+                    self._rest, at = at - end, end
+                self._at = at
                 yield kind, ident, number, data[start:at], self._rest
             else:
-                at = start
+                self._at = at = start
                 yield kind, ident, number, b"", 0
+        self._data, self._at = data[at:], 0
 
 
 def parse(data: bytes) -> list[Chunk]:
@@ -187,6 +189,6 @@ def parse(data: bytes) -> list[Chunk]:
         if rest:
             raise BpmuxError("cut", f"{rest} bytes of a payload are missing")
         chunks.append(Chunk(kind, ident, number, piece))
-    if reader.is_within_a_head:
+    if reader.unread:
         raise BpmuxError("cut", "the last chunk is not whole")
     return chunks

@@ -14,7 +14,10 @@
   causes one more raises ``BpmuxError``.
 """
 
+from collections.abc import Sequence
+
 from bpmux import actions, chunks
+from bpmux.chunks import NUMBER_LIMIT
 from bpmux.connection import Connection
 from bpmux.entities import Channel, Request
 from bpmux.errors import BpmuxError
@@ -37,12 +40,15 @@ class Endpoint:
 
     # --- bytes, time and events ---
 
-    def receive(self, data: bytes, now: float) -> list[Event]:
-        """What these bytes bring, and whatever else happened since the last call. Raises ``BpmuxError``."""
+    def receive(self, data: bytes, now: float, most: int = NUMBER_LIMIT) -> list[Event]:
+        """What these bytes bring, and whatever else happened since the last call. Raises ``BpmuxError``.
+
+        ``most``: ``work`` that it may do, but for the last chunk. If it then ``is_behind``, the next call goes on.
+        """
         if data:
             self._connection.beats.heard(now)
         try:
-            self._incoming.receive(data)
+            self._incoming.receive(data, most)
         except BpmuxError:
             self._connection.drop()
             raise
@@ -91,7 +97,11 @@ class Endpoint:
 
     def send(self, channel: Channel, payload: bytes) -> bool:
         """False if it is not taken: the peer takes no more, or the queue is full and ``Writable`` will come."""
-        return actions.send(self._connection, channel, payload)
+        return actions.send(self._connection, channel, (payload,)) == 1
+
+    def send_each(self, channel: Channel, payloads: Sequence[bytes]) -> int:
+        """How many are taken, the first ones. If not all, it is as if ``send`` had not taken the next."""
+        return actions.send(self._connection, channel, payloads)
 
     def room(self, channel: Channel) -> int:
         """How many bytes of messages the peer has credit for now, besides those that are queued."""
@@ -156,9 +166,14 @@ class Endpoint:
     # --- what it costs ---
 
     @property
-    def chunks(self) -> int:
-        """How many have come."""
-        return self._incoming.count
+    def work(self) -> int:
+        """How many chunks were judged. One that opens, answers or ends something counts as OPENING_WORK."""
+        return self._incoming.work
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something has come that was not judged: ``receive(b"", now)`` does."""
+        return self._incoming.is_behind
 
     @property
     def chatter(self) -> int:
@@ -176,17 +191,24 @@ class Endpoint:
         return self._connection.outgoing.waiting
 
     @property
+    def ready(self) -> int:
+        """Those of them that wait for the transport."""
+        return self._connection.outgoing.waiting - self._connection.outgoing.stalled
+
+    @property
     def held(self) -> int:
         """Bytes of payloads that have begun and not ended."""
         return self._connection.unfinished.held
 
     @property
     def weight(self) -> int:
-        """Bytes that the connection holds, about: what is queued and held, channels, requests, begun payloads."""
+        """Bytes that the connection holds, about: queued, held and unread, channels, requests, begun payloads."""
         tables, unfinished = self._connection.tables, self._connection.unfinished
         things = CHANNEL_BYTES * (len(tables.theirs) + len(tables.ours))
         things += REQUEST_BYTES * (len(tables.requests) + len(tables.asked))
-        return self.queued + unfinished.held + PAYLOAD_BYTES * len(unfinished) + things
+        return (
+            self.queued + unfinished.held + self._incoming.unread + PAYLOAD_BYTES * len(unfinished) + things
+        )
 
     @property
     def has_data_to_send(self) -> bool:

@@ -12,6 +12,7 @@ from bpmux.connection import Connection
 from bpmux.entities import HEARD, Channel, State
 from bpmux.errors import BpmuxError
 from bpmux.events import Message
+from bpmux.limits import OPENING_WORK
 from bpmux.payloads import TOO_LONG, Payload
 
 # Which kinds of channel have a way for what their opener receives, and for what it sends.
@@ -21,9 +22,12 @@ _MESSAGES = (chunks.MESSAGE, chunks.MESSAGE_PEER)
 
 
 class Incoming:
-    """It keeps where the stream of bytes is, and nothing else. ``count``: chunks so far."""
+    """It keeps where the stream of bytes is, and nothing else. ``work``: how much so far, as chunks.
 
-    __slots__ = ("_announced", "_connection", "_current", "_payer", "_reader", "count")
+    ``is_behind``: the last call of ``receive`` stopped before the end of what has come.
+    """
+
+    __slots__ = ("_announced", "_connection", "_current", "_payer", "_reader", "is_behind", "work")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -31,31 +35,46 @@ class Incoming:
         self._announced: int | None = None
         self._current = Payload(chunks.MESSAGE, TOP, 0)  # of the chunk that is coming in
         self._payer = connection.tables.top  # whoever paid for it
-        self.count = 0
+        self.work = 0
+        self.is_behind = False
 
-    def receive(self, data: bytes) -> None:
-        connection = self._connection
+    @property
+    def unread(self) -> int:
+        """Bytes that have come and were not judged."""
+        return self._reader.unread
+
+    def receive(self, data: bytes, most: int) -> None:
+        """Do so much work, but for the last chunk."""
+        connection, end = self._connection, self.work + most
+        self.is_behind = False
         if connection.is_finished:
             return
         for kind, ident, number, piece, rest in self._reader.feed(data):
             if kind < 0:
                 self._add(self._current, piece, rest)
-                if connection.is_finished:
-                    return
-                continue
-            self.count += 1
-            if kind in _MESSAGES:
+            elif kind in _MESSAGES:
+                self.work += 1
                 self._message(kind, ident, number, piece, rest)
             elif kind <= chunks.DUPLEX:
+                self.work += OPENING_WORK
                 self._carry(kind, ident, number, piece, rest)
-                if connection.is_finished:
-                    return
-            elif self._announced is not None:
-                raise BpmuxError("partial", f"a total is followed by {chunks.NAMES[kind]}")
-            elif kind == chunks.PARTIAL:
-                self._announced = number
             else:
-                OF_HEADS[kind](connection, kind, ident, number)
+                self.work += 1
+                self._head(kind, ident, number)
+            if connection.is_finished:
+                return
+            if self.work >= end:
+                self.is_behind = True
+                return
+
+    def _head(self, kind: int, ident: int, number: int) -> None:
+        """A chunk without a payload."""
+        if self._announced is not None:
+            raise BpmuxError("partial", f"a total is followed by {chunks.NAMES[kind]}")
+        if kind == chunks.PARTIAL:
+            self._announced = number
+        else:
+            OF_HEADS[kind](self._connection, kind, ident, number)
 
     def _message(self, kind: int, ident: int, length: int, piece: bytes, rest: int) -> None:
         """The short way for a message that is whole, and then the same as ``_carry``."""

@@ -18,6 +18,9 @@ REQUEST_BYTES = 1024
 # One that has begun, besides its bytes.
 PAYLOAD_BYTES = 256
 
+# Chunks that have the work of one that opens, answers or ends something: programs do something for it.
+OPENING_WORK = 32
+
 # Grants below this, and payloads without a byte, are counted as chatter.
 SMALL_GRANT = 16
 

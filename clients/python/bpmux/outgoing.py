@@ -32,9 +32,12 @@ OPENINGS = (SINK, STREAM, DUPLEX, REQUEST)
 
 
 class Outgoing:
-    """``sent(entity, kind)`` is called when the last byte of a payload went out."""
+    """``sent(entity, kind)`` is called when the last byte of a payload went out, or of a run of messages.
 
-    __slots__ = ("_is_stopped", "_limit", "_ready", "_replies", "_sent", "_top", "waiting")
+    ``waiting``: bytes of payloads in all lanes, with ITEM_BYTES for each; ``stalled``: those that wait for credit.
+    """
+
+    __slots__ = ("_is_stopped", "_limit", "_ready", "_replies", "_sent", "_top", "stalled", "waiting")
 
     def __init__(self, top: Account, limit: int, sent: Callable[[Channel | Request, int], None]) -> None:
         self._top = top
@@ -43,7 +46,7 @@ class Outgoing:
         self._is_stopped = False
         self._replies = bytearray()
         self._ready: OrderedDict[Lane, None] = OrderedDict()
-        self.waiting = 0  # bytes of payloads in all lanes, with ITEM_BYTES for each
+        self.waiting = self.stalled = 0
 
     @property
     def replies(self) -> int:
@@ -69,9 +72,9 @@ class Outgoing:
         channel.credit += amount
         self.reply(CREDIT if channel.ours else CREDIT_PEER, channel.id, amount)
 
-    def add(self, lane: Lane, kind: int, payload: bytes) -> None:
-        lane.items.append((kind, payload))
-        self._charge(lane, len(payload) + ITEM_BYTES)
+    def add(self, lane: Lane, kind: int, *payloads: bytes) -> None:
+        lane.items += [(kind, payload) for payload in payloads]
+        self._charge(lane, sum(map(len, payloads)) + ITEM_BYTES * len(payloads))
         self.start(lane)
 
     def start(self, lane: Lane) -> None:
@@ -106,6 +109,7 @@ class Outgoing:
         """
         if account.waiting:
             lane, _ = account.waiting.popitem(last=False)
+            self.stalled -= lane.size
             self._ready[lane] = None
             lane.place = self._ready
 
@@ -127,38 +131,85 @@ class Outgoing:
         return bytes(out)
 
     def _turn(self, lane: Lane, out: bytearray) -> None:
-        entity, items = lane.entity, lane.items
-        room = PIECE_LIMIT
+        items, room = lane.items, PIECE_LIMIT
         while items and room > 0:
-            kind, payload = items[0]
-            account = entity.account if kind in MESSAGES and type(entity) is Channel else self._top
-            size = len(payload)
-            left = size - lane.at
-            amount = min(left, account.credit, PIECE_LIMIT)
-            if left and not amount:
+            room -= self._run(lane, room, out)
+            if not items or room <= 0:
+                break
+            amount = self._part(lane, out)
+            if amount < 0:
+                account = self._account(lane)
                 account.waiting[lane] = None
                 lane.place = account.waiting
+                self.stalled += lane.size
                 return
-            account.credit -= amount
             room -= amount + ITEM_BYTES
-            if amount == size:
-                if amount < 256 and 0 <= entity.id < 256:
-                    out += bytes((kind << 4, entity.id, amount))
-                else:
-                    out += head(kind, entity.id, amount)
-                out += payload
-            else:
-                self._piece(lane, kind, payload, amount, out)
-            if amount < left:
+            if lane.at:
                 break
-            items.popleft()
-            lane.at = 0
-            lane.announced = False
-            self._charge(lane, -size - ITEM_BYTES)
-            self._sent(entity, kind)
         if items:
             self._ready[lane] = None
             lane.place = self._ready
+
+    def _run(self, lane: Lane, room: int, out: bytearray) -> int:
+        """The short way for messages that go whole, as many as there is credit and room for. What they take of it."""
+        items = lane.items
+        kind = items[0][0]
+        if kind not in MESSAGES or lane.at or lane.announced:
+            return 0
+        account, run, left = self._account(lane), list[bytes](), room
+        credit = account.credit
+        for each, payload in items:
+            size = len(payload)
+            if left <= 0 or size > credit or size > PIECE_LIMIT or each != kind:
+                break
+            credit -= size
+            left -= size + ITEM_BYTES
+            run.append(payload)
+        if run:
+            heads = {size: head(kind, lane.entity.id, size) for size in set(map(len, run))}
+            if len(heads) == 1:
+                (first,) = heads.values()
+                out += first
+                out += first.join(run)
+            else:
+                for payload in run:
+                    out += heads[len(payload)]
+                    out += payload
+            for _ in run:
+                items.popleft()
+            account.credit = credit
+            self._charge(lane, left - room)
+            self._sent(lane.entity, kind)
+        return room - left
+
+    def _part(self, lane: Lane, out: bytearray) -> int:
+        """As much of the next payload as may go, which is its bytes; -1 if it has to wait for credit."""
+        kind, payload = lane.items[0]
+        account, size = self._account(lane), len(payload)
+        left = size - lane.at
+        amount = min(left, account.credit, PIECE_LIMIT)
+        if left and not amount:
+            return -1
+        account.credit -= amount
+        if amount == size:
+            out += head(kind, lane.entity.id, amount)
+            out += payload
+        else:
+            self._piece(lane, kind, payload, amount, out)
+        if amount == left:
+            lane.items.popleft()
+            lane.at = 0
+            lane.announced = False
+            self._charge(lane, -size - ITEM_BYTES)
+            self._sent(lane.entity, kind)
+        return amount
+
+    def _account(self, lane: Lane) -> Account:
+        """Who pays for the next payload."""
+        entity = lane.entity
+        if type(entity) is Channel and lane.items[0][0] in MESSAGES:
+            return entity.account
+        return self._top
 
     def _piece(self, lane: Lane, kind: int, payload: bytes, amount: int, out: bytearray) -> None:
         if not lane.announced:
@@ -171,3 +222,5 @@ class Outgoing:
     def _charge(self, lane: Lane, size: int) -> None:
         lane.size += size
         self.waiting += size
+        if lane.place is not None and lane.place is not self._ready:
+            self.stalled += size

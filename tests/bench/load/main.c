@@ -23,6 +23,9 @@ static const struct {
     { "churn", churn },
     { "datagrams-send", datagrams_send },
     { "datagrams-receive", datagrams_receive },
+    { "door-subscribe", door_subscribe },
+    { "door-publish", door_publish },
+    { "door-late", door_late },
     { "fyrehose-publish", fyrehose_publish },
     { "fyrehose-subscribe", fyrehose_subscribe },
 };

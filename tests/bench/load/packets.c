@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #define PACK 64           /* messages, or a lower power of two if those do not fit */
@@ -120,7 +121,7 @@ void packets_publish(void)
     await_end();
 }
 
-/* -- subscribe: address= channel= copies= packed= block= slot= and either count= or end= */
+/* -- subscribe: address= channel= copies= packed= block= slot= and either count= or end=; connections= of each copy */
 
 /* What a subscriber waits for: a number of messages, or the first one on the channel `end`. */
 struct reader {
@@ -188,17 +189,30 @@ static void read_batch(int fd, struct reader *reader, struct mmsghdr *headers, i
         tally->last = moment;
 }
 
+/* A connection that has agreed to packing, or not, and to wait. */
+static int open_reader(bool packed, size_t *pack_limit)
+{
+    int fd = open_bus(packed, pack_limit);
+    if (number("block", 0))
+        bus_request(fd, "CMSG queue\0policy=block", 23);
+    return fd;
+}
+
+static void watch(int all, int fd)
+{
+    if (epoll_ctl(all, EPOLL_CTL_ADD, fd, &(struct epoll_event){ .events = EPOLLIN, .data.fd = fd }))
+        fail("cannot wait for %d", fd);
+}
+
 static void subscriber(struct tally *tally)
 {
     size_t pack_limit, slot = number("slot", 2048);
     bool packed = number("packed", 0);
-    long count = number("count", 0);
+    long count = number("count", 0), connections = number("connections", 1);
     struct reader reader = { .tally = tally };
     if (!count)
         reader.end_length = snprintf(reader.end, sizeof reader.end, "MSG %s", word("end", NULL)) + 1;
-    int fd = open_bus(packed, &pack_limit), batch = packed ? PACKED_BATCH : BATCH;
-    if (number("block", 0))
-        bus_request(fd, "CMSG queue\0policy=block", 23);
+    int fd = open_reader(packed, &pack_limit), batch = packed ? PACKED_BATCH : BATCH;
     if (pack_limit > slot)
         slot = pack_limit;
     struct mmsghdr headers[BATCH] = { 0 };
@@ -211,9 +225,25 @@ static void subscriber(struct tally *tally)
     if (reader.end_length)
         bus.subscribe(fd, word("end", NULL));
     bus.subscribe(fd, word("channel", NULL));
+    int all = epoll_create1(EPOLL_CLOEXEC);
+    watch(all, fd);
+    for (long i = 1; i < connections; i++) {
+        int another = open_reader(packed, &pack_limit);
+        bus.subscribe(another, word("channel", NULL));
+        watch(all, another);
+    }
+    count *= connections;
     say_ready();
-    while (count ? tally->count < count : !reader.ended)
-        read_batch(fd, &reader, headers, batch);
+    while (count ? tally->count < count : !reader.ended) {
+        struct epoll_event ready[BATCH];
+        int several = connections == 1 ? 0 : epoll_wait(all, ready, BATCH, PATIENCE * 1000);
+        if (connections == 1)
+            read_batch(fd, &reader, headers, batch);
+        else if (!several)
+            fail("nothing more after %ld messages and %ld dropped", tally->count, tally->dropped);
+        for (int i = 0; i < several; i++)
+            read_batch(ready[i].data.fd, &reader, headers, batch);
+    }
     errno = 0;
     if (count && (tally->count > count || tally->dropped))
         fail("%ld messages and %ld dropped, %ld were published", tally->count, tally->dropped, count);

@@ -11,6 +11,9 @@ void echo(void);
 void churn(void);
 void datagrams_send(void);
 void datagrams_receive(void);
+void door_subscribe(void);
+void door_publish(void);
+void door_late(void);
 void fyrehose_publish(void);
 void fyrehose_subscribe(void);
 

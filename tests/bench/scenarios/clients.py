@@ -7,7 +7,7 @@ through a door, which is measured with them.
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,6 @@ LOOP = "loop in C"
 
 def run(bench: Bench) -> Report:
     report = Report("Clients, 100 bytes unpacked, messages a second")
-    count = STEP * 4 if bench.quick else int(PER_SECOND * bench.seconds) // STEP * STEP
     languages = []
     for language in LANGUAGES:
         if language.lacks & {"flood", "count"}:
@@ -36,13 +35,7 @@ def run(bench: Bench) -> Report:
             report.faults.append(f"{language}: no {' '.join(missing)} here")
         else:
             languages.append(language)
-    directions = {"publish": (_published, _published_by_loop), "receive": (_received, _received_by_loop)}
-    for direction, (by_client, by_loop) in directions.items():
-        runs: dict[str, Callable[[], float]] = {LOOP: partial(by_loop, bench, count)}
-        runs |= {str(language): partial(by_client, bench, count, language) for language in languages}
-        for each in runs.values():
-            _warm(each, report)
-        measured = bench.alternate(runs, report.faults)
+    for direction, measured in measured_by(bench, languages, report.faults):
         for language in languages:
             name = str(language)
             report.compare(f"clients/{direction}/{name}", f"{name}: {direction}", "/s", measured, name, LOOP)
@@ -57,12 +50,26 @@ def run(bench: Bench) -> Report:
     return report
 
 
-def _warm(run: Callable[[], float], report: Report) -> None:
+def measured_by(
+    bench: Bench, languages: Sequence[Language], faults: list[str]
+) -> Iterator[tuple[str, dict[str, list[float]]]]:
+    """The rates of each direction, by language, and that of the LOOP."""
+    count = STEP * 4 if bench.quick else int(PER_SECOND * bench.seconds) // STEP * STEP
+    directions = {"publish": (_published, _published_by_loop), "receive": (_received, _received_by_loop)}
+    for direction, (by_client, by_loop) in directions.items():
+        runs: dict[str, Callable[[], float]] = {LOOP: partial(by_loop, bench, count)}
+        runs |= {str(language): partial(by_client, bench, count, language) for language in languages}
+        for each in runs.values():
+            _warm(each, faults)
+        yield direction, bench.alternate(runs, faults)
+
+
+def _warm(run: Callable[[], float], faults: list[str]) -> None:
     """Build what has to be built, and fill the caches."""
     try:
         run()
     except (MeasurementError, AssertionError) as error:
-        report.faults.append(str(error))
+        faults.append(str(error))
 
 
 def _published(bench: Bench, count: int, language: Language) -> float:

@@ -156,7 +156,7 @@ def _uplinks(
             uplink.launch()
             running.push(uplink)
         for uplink in (out, taken):
-            uplink.wait_until_serving()
+            uplink.wait_until_ready()
         wait_until(lambda: _hear(there, "north"), "the uplinks to hear each other")
         common = {"size": PAYLOAD, "end": END}
         yield Way(

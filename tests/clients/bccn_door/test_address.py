@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 import bccn
 from bccn_door.address import connected
 from tests.clients.scripted_door import ScriptedDoor
+from tests.mux.certificates import Certificates
 from tests.packet_client import PATIENCE
 
 NOTHING = (None, None, None, None)
@@ -17,20 +17,10 @@ NOTHING = (None, None, None, None)
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an authority, a door and a client that it vouches for, and an authority that is another's."""
+    """A folder with an authority, a door and a client that it vouches for, and another authority and its client."""
     folder = tmp_path_factory.mktemp("keys")
-
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-
-    new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-    for name in ("ca", "other"):
-        openssl("req", "-x509", *new, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}")
-    for name in ("door", "me"):
-        openssl("req", *new, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        (folder / "san").write_text(f"subjectAltName=DNS:{name}.test,IP:127.0.0.1")
-        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "san", "-days", "2")
-        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
+    Certificates(folder, "door", "me")
+    Certificates(folder / "other", "me")
     return folder
 
 
@@ -52,7 +42,7 @@ def test_a_client_and_a_door_know_each_other_by_certificates(
 ) -> None:
     with door_with(context, tmp_path) as door:
         files = {"ca": keys / "ca.pem", "cert": keys / "me.pem", "key": keys / "me.key"}
-        for name in (None, "door.test"):
+        for name in (None, "door"):
             with bccn.Client(
                 f"tls://127.0.0.1:{door.port}", timeout=PATIENCE, server_name=name, **files
             ) as bus:
@@ -82,10 +72,15 @@ def test_files_are_named_by_the_environment_too(
 @pytest.mark.parametrize(
     ("files", "name", "error", "text"),
     [
-        (("other.pem", "me.pem", "me.key"), None, bccn.UnavailableError, "no door at .*: .*certificate"),
+        (("other/ca.pem", "me.pem", "me.key"), None, bccn.UnavailableError, "no door at .*: .*certificate"),
         (("ca.pem", "me.pem", "me.key"), "relay.test", bccn.UnavailableError, "no door at .*: .*mismatch"),
         (("ca.pem", None, None), None, bccn.RefusedError, "does not take our certificate: .*required"),
-        (("ca.pem", "other.pem", "other.key"), None, bccn.RefusedError, "does not take our certificate"),
+        (
+            ("ca.pem", "other/me.pem", "other/me.key"),
+            None,
+            bccn.RefusedError,
+            "does not take our certificate",
+        ),
         (("none.pem", None, None), None, bccn.InvalidError, "to be read in .*none.pem: No such file"),
         (("ca.pem", "me.pem", "door.key"), None, bccn.InvalidError, "to be read in .*: key values mismatch"),
     ],

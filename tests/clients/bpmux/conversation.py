@@ -84,10 +84,12 @@ class Conversation:
     def send(self, who: int) -> None:
         name, channel = self.some_channel(who)
         if channel and channel.sending is not State.ABSENT:
-            self.count += 1
-            message = b"%d " % self.count + bytes(SIZES[self.number(len(SIZES))])
-            if self.sides[who].endpoint.send(channel, message):
-                self.ways[name, who].said.append(message)
+            messages = []
+            for _ in range(1 + self.number(3)):
+                self.count += 1
+                messages.append(b"%d " % self.count + bytes(SIZES[self.number(len(SIZES))]))
+            taken = self.sides[who].endpoint.send_each(channel, messages)
+            self.ways[name, who].said += messages[:taken]
 
     def close(self, who: int) -> None:
         name, channel = self.some_channel(who)
@@ -138,7 +140,10 @@ class Conversation:
         source.on_its_way += source.endpoint.data_to_send(size)
         data = bytes(source.on_its_way[:size])
         del source.on_its_way[:size]
-        for event in side.endpoint.receive(data, 0.0):
+        events = side.endpoint.receive(data, 0.0, 1 + self.number(99))
+        while side.endpoint.is_behind:
+            events += side.endpoint.receive(b"", 0.0, 1 + self.number(99))
+        for event in events:
             self.hear(who, event)
         self.check(side)
         return bool(data)
@@ -217,7 +222,7 @@ class Conversation:
             assert (side.endpoint.queued, side.endpoint.held, tables.refused) == (0, 0, 0)
         for way in self.ways.values():
             assert way.said == way.heard or not way.whole
-        assert self.sides[0].endpoint.chunks + self.sides[1].endpoint.chunks > 1
+        assert self.sides[0].endpoint.work + self.sides[1].endpoint.work > 1
 
     def settle(self) -> None:
         while self.deliver(0, 4096) | self.deliver(1, 4096):

@@ -93,7 +93,7 @@ def delivered(here: World, side: int) -> World:
     endpoint = here.sides[1 - side]
     for event in endpoint.receive(here.wires[side].pop(0), 0.0):
         note(here, 1 - side, event)
-    endpoint._incoming.count = endpoint._connection.chatter = 0
+    endpoint._incoming.work = endpoint._connection.chatter = 0
     here.flush()
     return here
 

@@ -1,6 +1,6 @@
 """Chunks: by the vectors, there and back, and however the stream is cut."""
 
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import pytest
@@ -123,7 +123,21 @@ def test_no_more_than_a_head_is_kept_back(tag: int) -> None:
     reader = Reader()
     list(reader.feed(bytes([tag]) + b"\xff" * 64))
     list(reader.feed(b"\xff" * 100_000))
-    assert len(reader._begun) < HEAD_LIMIT
+    assert reader.unread == len(reader._data) < HEAD_LIMIT
+
+
+@given(st.integers(1, 9), st.integers(1, 4))
+def test_whoever_stops_has_the_rest_with_the_next_call(size: int, most: int) -> None:
+    wanted = [Chunk(chunks.MESSAGE, number, 2, b"ab") for number in (1, 300)] + [Chunk(chunks.PING, TOP)] * 3
+    data = b"".join(chunk.serialize() for chunk in wanted)
+    reader, found = Reader(), bytearray()
+    for at in range(0, len(data), size):
+        for kind, ident, number, piece, _ in islice(reader.feed(data[at : at + size]), most):
+            found += piece if kind < 0 else chunks.head(kind, ident, number) + piece
+    while reader.unread:
+        for kind, ident, number, piece, _ in islice(reader.feed(b""), most):
+            found += piece if kind < 0 else chunks.head(kind, ident, number) + piece
+    assert found == data
 
 
 @pytest.mark.parametrize(

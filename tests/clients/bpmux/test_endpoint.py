@@ -2,12 +2,14 @@
 
 import tracemalloc
 
+import pytest
+
 from bpmux import chunks
 from bpmux.chunks import TOP, Chunk, head, parse
 from bpmux.endpoint import NO_PONG, Endpoint
 from bpmux.events import Cancelled, Closed, Ended, Message, Requested, Responded, Silent, Writable
 from bpmux.heartbeats import IDLE_SECONDS, MISSED_LIMIT
-from bpmux.limits import CHANNEL_BYTES, ITEM_BYTES, PAYLOAD_BYTES, REQUEST_BYTES, TOP_LEVEL_RESERVE
+from bpmux.limits import CHANNEL_BYTES, ITEM_BYTES, PAYLOAD_BYTES, REQUEST_BYTES, TOP_LEVEL_RESERVE, Limits
 from tests.clients.bpmux.joined import Joined
 from tests.fuzz.steps import Steps
 
@@ -109,6 +111,56 @@ def test_a_message_costs_few_steps() -> None:
     assert len(events) == count
     assert sending.count / count < 45
     assert reading.count / count < 40
+
+
+@pytest.mark.parametrize("sizes", [[100], [100, 90, 300]], ids=["of one size", "of several sizes"])
+def test_messages_of_a_batch_cost_next_to_nothing(sizes: list[int]) -> None:
+    joined = Joined()
+    sink, theirs = joined.opened("sink")
+    joined.there.grant(theirs, 1 << 30)
+    joined.settle()
+    sending, count = Steps(), 900
+    with sending.counting():
+        assert joined.here.send_each(sink, [bytes(size) for size in sizes] * (count // len(sizes))) == count
+        joined.here.data_to_send(1 << 20)
+    assert sending.count / count < 15
+
+
+def test_of_a_batch_as_many_are_taken_as_there_is_room_for() -> None:
+    joined = Joined(here=Limits(queue=1000))
+    sink, theirs = joined.opened("sink")
+    messages = [b"%d" % at + bytes(200 - at) for at in range(9)]
+    assert joined.here.send_each(sink, messages) == 3
+    assert joined.here.send_each(sink, messages[3:]) == 0
+    joined.there.grant(theirs, 10_000)
+    here, there = joined.settle()
+    assert here == [Writable(sink)]
+    assert there == [Message(theirs, message) for message in messages[:3]]
+    assert joined.here.send_each(sink, [bytes(2000), b"x"]) == 1
+    assert joined.here.send_each(sink, []) == 0
+    with pytest.raises(ValueError, match="200000"):
+        joined.here.send_each(sink, [b"", bytes(200_000)])
+
+
+def test_what_waits_for_credit_is_not_ready() -> None:
+    joined = Joined()
+    (rich, theirs), (poor, others) = joined.opened("sink"), joined.opened("sink")
+    joined.there.grant(theirs, 1 << 20)
+    joined.settle()
+    for channel in (rich, poor):
+        joined.here.send_each(channel, [bytes(1000)] * 10)
+    assert joined.here.ready == joined.here.queued > 20_000
+    joined.settle()
+    assert (joined.here.ready, joined.here.queued) == (0, 10 * (1000 + ITEM_BYTES))
+    joined.here.send(poor, bytes(500))
+    assert joined.here.ready == 0
+    joined.there.grant(others, 1)
+    joined.here.receive(joined.there.data_to_send(), 0.0)
+    assert joined.here.ready == joined.here.queued
+    joined.settle()
+    joined.here.close(poor, at_once=True)
+    joined.settle()
+    assert (joined.here.ready, joined.here.queued) == (0, 0)
 
 
 def test_every_byte_is_accounted_for_until_it_is_gone() -> None:

@@ -9,7 +9,7 @@ from bpmux.chunks import NAMES, PAYLOAD_KINDS, TOP, Chunk, head, parse
 from bpmux.endpoint import Endpoint
 from bpmux.errors import BpmuxError
 from bpmux.events import Message, Opened, Refused
-from bpmux.limits import SMALL_GRANT, TOP_LEVEL_RESERVE, Limits
+from bpmux.limits import OPENING_WORK, SMALL_GRANT, TOP_LEVEL_RESERVE, Limits
 from tests.clients.bpmux.joined import Joined
 
 
@@ -53,7 +53,27 @@ def test_every_payload_is_paid(kind: int) -> None:
 def test_what_moves_nothing_is_counted(data: bytes, chatter: int) -> None:
     endpoint = fresh()
     endpoint.receive(data, 0.0)
-    assert (endpoint.chunks, endpoint.chatter) == (len(parse(data)), chatter)
+    opening = (OPENING_WORK - 1) * data.startswith(head(chunks.CANCEL_REQUEST, 7, 1))
+    assert (endpoint.work, endpoint.chatter) == (len(parse(data)) + opening, chatter)
+
+
+@pytest.mark.parametrize("most", [1, 7, OPENING_WORK, 10**9])
+def test_no_more_work_is_done_than_wanted_but_for_a_chunk(most: int) -> None:
+    endpoint = fresh()
+    data = (head(chunks.SINK, 3, 2) + b"hi" + head(chunks.CLOSE, 3, 0) + head(chunks.PING, TOP) * 50) * 4
+    whole = fresh()
+    wanted = [*map(repr, whole.receive(data, 0.0))]
+    found = [*map(repr, endpoint.receive(data, 0.0, most))]
+    turns = 1
+    while endpoint.is_behind:
+        assert endpoint.weight >= endpoint._incoming.unread
+        before = endpoint.work
+        found += map(repr, endpoint.receive(b"", 0.0, most))
+        assert endpoint.work - before < most + OPENING_WORK
+        turns += 1
+    assert (found, endpoint.data_to_send()) == (wanted, whole.data_to_send())
+    assert (endpoint.work, endpoint._incoming.unread) == (whole.work, 0)
+    assert turns >= whole.work // (most + OPENING_WORK)
 
 
 def test_events_before_a_fault_are_not_lost() -> None:

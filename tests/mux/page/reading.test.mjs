@@ -11,6 +11,18 @@ test("it says how much of all it sees", () => {
   const { seen, all, samples } = reading.share(2);
   assert.equal(samples, true);
   assert.ok(all > 2 * seen && all < 4 * seen);
+  assert.equal(reading.share(8).samples, false);
+});
+
+test("it reads so many messages a turn, however fast the machine", async () => {
+  let turns = 0;
+  const counted = setInterval(() => (turns += 1), 0);
+  async function* some() {
+    for (let n = 0; n < 1001; n += 1) yield { n };
+  }
+  await readInTurns(some(), () => {});
+  clearInterval(counted);
+  assert.ok(turns >= 4);
 });
 
 test("a flood leaves the page its turns", async () => {

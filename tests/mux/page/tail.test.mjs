@@ -24,14 +24,14 @@ test("a pause holds what is seen and counts what passes", () => {
   assert.deepEqual([shown(tail), tail.passed], [["a", "c"], 0]);
 });
 
-test("a filter holds for old and new lines", () => {
+test("a pattern holds for old lines, and a text for old and new ones", () => {
   const tail = new Tail();
   const all = [message("a/x", "one"), message("a/y", "two"), message("b/x", "one")];
   for (const each of all) tail.note(each, at);
   tail.filter("a/>", "");
   assert.deepEqual(shown(tail), ["a/x", "a/y"]);
+  tail.filter(">", "one");
+  assert.deepEqual(shown(tail), ["a/x"]);
   for (const each of all) tail.note(each, at);
-  assert.deepEqual(shown(tail), ["a/x", "a/y", "a/x", "a/y"]);
-  tail.filter("", "one");
-  assert.deepEqual(shown(tail), ["a/x", "a/x"]);
+  assert.deepEqual(shown(tail), ["a/x", "a/x", "b/x"]);
 });

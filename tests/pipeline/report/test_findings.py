@@ -50,8 +50,7 @@ def sentences(found: list[Finding]) -> list[str]:
         ),
         (
             Totals(2, 1, 1, 1000, 1), True, Level.WARNING,
-            ("0.10 percent of all messages between hosts were lost: 1 of 1,000, "
-             "between 1 of 1 pair of hosts."),
+            "0.10 percent of all messages between hosts were lost: 1 of 1,000.",
         ),
         (Totals(), False, Level.UNKNOWN, "Loss is unknown: there is no recording."),
         (

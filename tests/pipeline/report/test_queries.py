@@ -86,8 +86,8 @@ def test_hours_are_summed_and_a_host_is_no_pair_with_itself(tmp_path: Path) -> N
         assert ask.hosts_without_recorder() == ([], 0)  # it was off for an hour
         assert ask.period() == (NOON, at(120))
         assert ask.host_losses() == [
-            HostLoss("a", "sender", 1, 1, 400, 10),
-            HostLoss("b", "receiver", 1, 1, 400, 10),
+            HostLoss("a", "sender", 1, 1, 400, 10, worst_sent=400, worst_lost=10),
+            HostLoss("b", "receiver", 1, 1, 400, 10, worst_sent=400, worst_lost=10),
         ]
 
 

@@ -63,6 +63,9 @@ def test_small_matrix_has_the_worst_pairs_beside_it() -> None:
     assert drawn["thumbnail"] is None
     assert drawn["table"].rows == [["a", "-", "1.0 %", "0 %"], ["b", "50.0 %", "-", "-"]]
     assert [row[0] for row in drawn["worst"].rows] == ["b → a", "a → b"]
+    assert "≥" not in drawn["lead"]
+    guessed = [Pair("a", "b", 100, 1, basis="gaps")]
+    assert "≥: at least" in sections.matrix(guessed, (["a"], ["b"]), Totals(2, 1, 1, 100, 1), None, 1)["lead"]
 
 
 def test_large_matrix_has_a_thumbnail() -> None:

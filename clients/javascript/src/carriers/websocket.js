@@ -39,11 +39,11 @@ export function openWebSocket(address, options, taker, signal) {
     signal.addEventListener("abort", abort);
     let isOpen = false;
     let isOver = false;
-    const end = () => {
+    const end = (/** @type {Event & {message?: string}} */ { message }) => {
       if (isOver) return;
       isOver = true;
       if (isOpen) taker.end();
-      else refuse(new UnavailableError(`no WebSocket at ${address}: there is nobody, or it was refused`));
+      else refuse(new UnavailableError(`no WebSocket at ${address}: ${message || "there is nobody, or it was refused"}`)); // a browser never says why
     };
     socket.addEventListener("open", () => {
       isOpen = true;

@@ -1,0 +1,102 @@
+/** What the daemon, the door and the uplinks answer: clients, hosts, findings, links. */
+
+import { FindingsView } from "./findings_view.js";
+import { CLIENT_HEADS, clientRows } from "./figures.js";
+import { HOST_HEADS, hostRows } from "./hosts.js";
+import { LINK_HEADS, linkRows, PARTS_LIMIT } from "./links.js";
+import { drawTable, plain } from "./table_view.js";
+import { put } from "./tree_view.js";
+
+// Milliseconds between two questions, and how often the time of their answers at least: thousands of rows take a while.
+const ASK_EVERY = 2000;
+const EXAMINE_EVERY = 10_000;
+const ASK_PART = 10;
+// Where uplinks answer, and milliseconds in which they do.
+const LINKS = "bccnd/links";
+const LINKS_WAIT = 1000;
+const NO_HOSTS = "No source of another host is heard.";
+const NO_RIGHT = "This takes a right that your token has not.";
+const NO_LINKS = "No uplink has answered: none runs on this segment, or none hears this host.";
+
+const at = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
+
+/**
+ * Asks again and again.
+ * @param {any} bus
+ * @param {any} ofTail  the other connection of the page
+ */
+export async function askOn(bus, ofTail) {
+  const parts = { list: at("findings"), note: at("doctor-note"), sound: at("sound"), soundList: at("sound-findings") };
+  const findingsView = new FindingsView(parts);
+  const hosts = hostsView();
+  const own = () => [bus.name, ofTail.name];
+  const clients = (/** @type {any[]} */ rows) =>
+    drawTable(at("clients"), at("clients-note"), CLIENT_HEADS, plain(clientRows(rows, own())), "None.");
+  void keepAsking(ASK_EVERY, async () => {
+    await Promise.all([
+      tell("clients-note", async () => clients(await bus.clients())),
+      tell("hosts-note", async () => hosts(await bus.sources())),
+    ]);
+  });
+  void keepAsking(EXAMINE_EVERY, () =>
+    tell("doctor-note", async () => findingsView.draw((await bus.doctor({ without: own() })).findings)),
+  );
+}
+
+/** Draws sources by host, and again when somebody opens a host. @returns {(sources: any[]) => void} */
+function hostsView() {
+  const open = new Set();
+  /** @type {any[]} */
+  let last = [];
+  const draw = () => drawTable(at("hosts"), at("hosts-note"), HOST_HEADS, hostRows(last, open), NO_HOSTS);
+  at("hosts").addEventListener("click", (/** @type {any} */ { target }) => {
+    const key = target.closest(".fold")?.closest("tr").dataset.key;
+    if (key === undefined) return;
+    if (!open.delete(key)) open.add(key);
+    draw();
+  });
+  return (sources) => {
+    last = sources;
+    draw();
+  };
+}
+
+/** A request to all of the segment, so it is made when somebody wants to know. @param {any} bus */
+export async function askNow(bus) {
+  at("look").disabled = true;
+  put(at("links-note"), "asking");
+  await tell("links-note", async () => {
+    const replies = [];
+    const asked = bus.requestMany(LINKS, "", { count: PARTS_LIMIT, timeout: LINKS_WAIT, waitAnyway: true });
+    for await (const reply of asked) replies.push(reply.payload);
+    const rows = plain(linkRows(replies));
+    drawTable(at("links"), at("links-note"), LINK_HEADS, rows, NO_LINKS);
+  });
+  at("look").disabled = false;
+}
+
+/**
+ * @param {number} every  milliseconds
+ * @param {() => Promise<void>} ask
+ */
+async function keepAsking(every, ask) {
+  for (;;) {
+    const began = performance.now();
+    if (!document.hidden) await ask();
+    const pause = Math.max(every, ASK_PART * (performance.now() - began));
+    await new Promise((resolve) => setTimeout(resolve, pause));
+  }
+}
+
+/**
+ * Says what fails where its answer would be.
+ * @param {string} note
+ * @param {() => Promise<void>} work
+ */
+async function tell(note, work) {
+  try {
+    await work();
+  } catch (/** @type {any} */ error) {
+    put(at(note), error.code === "refused" ? NO_RIGHT : error.message ?? `${error}`);
+  }
+}

@@ -1,0 +1,228 @@
+"""The record of a host, read file by file in portions (``bccnd/recorder/layout.py``). It blocks: a thread calls it.
+
+Rules
+- Files are read in the order in which they were opened. Of those before the span only the last one is, and of a file
+  only the row groups that can hold something of the span.
+- What a client that subscribes would have got is in a replay: what was delivered, from the segment or this host.
+- A row group is asked first for its channels: payloads are read where a channel matches. Memory holds some pages of
+  columns and the rows of one portion, never a file.
+- A file that is damaged, or is removed before it is read, is left out, and its time is said to be missing. So is
+  all time between a file and the next one, and what the recorder says it lost.
+- A file that is open stays readable when the recorder removes it.
+"""
+
+import os
+from collections import deque
+from collections.abc import Generator, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import bccn
+from bccnd.mux import limits
+from bccnd.mux.portion import NoRecordError, Portion, recv, unrecorded
+from bccnd.mux.span import SECOND_NS, Span
+from bccnd.recorder.layout import SUFFIX, UNFINISHED, Direction, Mark, host_folder
+
+DATE = "date="
+# What tells whether a row is wanted, and what it says.
+JUDGED = ["time_ns", "direction", "verdict", "channel", "size"]
+SAID = ["time_ns", "direction", "peer", "src", "seq", "channel", "payload", "size"]
+WORDS = ["direction", "verdict", "channel", "peer", "src"]
+GOES = pa.array([Direction.IN, Direction.OUT, Direction.LOCAL], pa.string())
+DELIVERED = pa.array(["ok", "repaired"], pa.string())
+
+# When a file was opened, and its name, before all files.
+FIRST = -1, ""
+# Channels of which it is remembered whether they match.
+CHANNELS = 65_536
+
+NOTHING = "nothing was recorded"
+REMOVED = "a file was removed before it was read"
+# Whatever reading other bytes than the recorder wrote can raise.
+DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError)
+
+
+class Record:
+    """Of ``host`` below ``folder``. ``next`` gives one portion after the other, and last ones again and again."""
+
+    def __init__(self, folder: Path, host: str, span: Span) -> None:
+        self._folder, self._host, self._span = folder, host, span
+        self._reached = span.from_ns
+        self._why = NOTHING  # is missing from there to the next file
+        self._last = FIRST
+        self._files: deque[tuple[int, Path]] = deque()
+        self._is_written = False
+        self._matches: dict[str, bool] = {}
+        self._portions = self._read()
+
+    def next(self) -> Portion:
+        """Raises ``NoRecordError``."""
+        portion = next(self._portions)
+        portion.reached_ns = self._reached
+        return portion
+
+    def close(self) -> None:
+        self._portions.close()
+
+    def _read(self) -> Generator[Portion, None, None]:
+        span = self._span
+        while True:
+            if not self._files:
+                self._look()
+            if not self._files or self._reached >= span.until_ns:
+                yield Portion(is_last=True, is_written=self._is_written)
+                continue
+            opened, path = self._files.popleft()
+            self._last = opened, path.name
+            if opened > span.until_ns:
+                yield self._skip_to(span.until_ns)
+                continue
+            yield from self._file(opened, path)
+
+    def _skip_to(self, time_ns: int) -> Portion:
+        """What is missing up to there."""
+        items = [unrecorded(self._reached, time_ns, self._why)] if time_ns > self._reached else []
+        self._reached, self._why = max(self._reached, time_ns), NOTHING
+        return Portion(items)
+
+    # --- files ---
+
+    def _look(self) -> None:
+        """Find the files behind the last one, those of the first day that has some."""
+        is_first = self._last == FIRST
+        start = _date(self._span.from_ns if is_first else self._last[0])
+        self._is_written = False
+        for folder in self._folders(is_first):
+            if folder.parent.name < start:
+                continue
+            names = _names(folder)
+            self._is_written |= any(name.endswith(UNFINISHED) for name in names)
+            found = sorted(each for each in map(_opened, names) if each is not None and each > self._last)
+            if is_first:  # a file ends before the next one is opened
+                while len(found) > 1 and found[1][0] <= self._span.from_ns:
+                    del found[0]
+            if not self._files:
+                self._files.extend((opened, folder / name) for opened, name in found)
+
+    def _folders(self, is_first: bool) -> list[Path]:
+        """Of the host, one a day."""
+        try:
+            days = sorted(name for name in os.listdir(self._folder) if name.startswith(DATE))  # noqa: PTH208 - names
+        except OSError as error:
+            raise NoRecordError(f"unavailable no record in {self._folder}: {error.strerror}") from None
+        folders = [self._folder / day / host_folder(self._host) for day in days]
+        if is_first and not any(folder.is_dir() for folder in folders):
+            raise NoRecordError(f"unavailable there is no record of {self._host} in {self._folder}")
+        return folders
+
+    def _file(self, opened: int, path: Path) -> Iterator[Portion]:
+        try:
+            file = pq.ParquetFile(path, read_dictionary=WORDS, page_checksum_verification=True)
+        except FileNotFoundError:
+            self._why = REMOVED
+            return
+        except DAMAGE:
+            self._why = f"{path.name} cannot be read"
+            return
+        with file:
+            yield self._skip_to(opened)
+            try:
+                time_at = file.schema_arrow.get_field_index("time_ns")
+                for group in range(file.num_row_groups):
+                    stated = file.metadata.row_group(group).column(time_at).statistics
+                    least, most = stated.min, stated.max
+                    if least <= self._span.until_ns and most >= self._span.from_ns:
+                        yield from self._group(file, group)
+                    self._reached = max(self._reached, min(most, self._span.until_ns))
+            except DAMAGE:
+                self._why = f"{path.name} is damaged"
+
+    # --- rows ---
+
+    def _group(self, file: pq.ParquetFile, group: int) -> Iterator[Portion]:
+        wanted = self._wanted(file.read_row_group(group, JUDGED, use_threads=False))
+        if not pc.any(wanted).as_py():
+            yield Portion()
+            return
+        about = file.metadata.row_group(group)
+        fit = limits.PORTION_BYTES * about.num_rows // max(1, about.total_byte_size)
+        rows = min(max(1, fit), limits.PORTION_ROWS)
+        at = empty = 0
+        for batch in file.iter_batches(rows, row_groups=[group], columns=SAID, use_threads=False):
+            part = wanted.slice(at, len(batch))
+            at += len(batch)
+            if pc.any(part).as_py():
+                yield Portion(_items(batch.filter(part)))
+            elif (empty := empty + 1) % limits.EMPTY_PORTIONS == 0:
+                yield Portion()
+
+    def _wanted(self, rows: pa.Table) -> pa.BooleanArray:
+        time, direction, verdict = (_array(rows, name) for name in JUDGED[:3])
+        in_span = pc.and_(
+            pc.greater_equal(time, pa.scalar(self._span.from_ns)),
+            pc.less_equal(time, pa.scalar(self._span.until_ns)),
+        )
+        went = pc.and_(_is_in(direction, GOES), _is_in(verdict, DELIVERED))
+        lost = pc.and_(
+            _is_in(direction, pa.array([Direction.MARK], pa.string())),
+            _is_in(verdict, pa.array([Mark.UNRECORDED], pa.string())),
+        )
+        channel = _array(rows, "channel")
+        hits = pa.array([self._hits(word) for word in channel.dictionary.to_pylist()], pa.bool_())
+        hit = pc.fill_null(hits.take(channel.indices), False)
+        return pc.and_(in_span, pc.or_(pc.and_(went, hit), lost))
+
+    def _hits(self, channel: str) -> bool:
+        known = self._matches.get(channel)
+        if known is None:
+            if len(self._matches) >= CHANNELS:
+                self._matches.clear()
+            known = self._matches[channel] = bccn.matches(self._span.pattern, channel)
+        return known
+
+
+def _array(rows: pa.Table, name: str) -> Any:
+    column = rows.column(name).unify_dictionaries()
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _is_in(words: pa.DictionaryArray, wanted: pa.Array) -> pa.Array:
+    return pc.fill_null(pc.is_in(words.dictionary, value_set=wanted).take(words.indices), False)
+
+
+def _items(rows: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
+    items, bare, bare_ns = [], 0, 0
+    columns = [rows.column(name).to_pylist() for name in SAID]
+    for time_ns, direction, peer, src, seq, channel, payload, size in zip(*columns, strict=True):
+        if direction == Direction.MARK:
+            items.append(unrecorded(time_ns, time_ns, f"the recorder lost {size} messages, of any channel"))
+        elif payload is None:
+            bare, bare_ns = bare + 1, bare_ns or time_ns
+        else:
+            items.append(recv(time_ns, peer, src, seq, channel, payload))
+    if bare:
+        items.append(unrecorded(bare_ns, time_ns, f"{bare} messages were recorded without their payloads"))
+    return items
+
+
+def _date(time_ns: int) -> str:
+    return f"{DATE}{datetime.fromtimestamp(time_ns // SECOND_NS, UTC):%Y-%m-%d}"
+
+
+def _names(folder: Path) -> list[str]:
+    """None of a folder that is not there: a day may not have the host, or go with its last file."""
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names are all that is wanted
+    except OSError:
+        return []
+
+
+def _opened(name: str) -> tuple[int, str] | None:
+    """When the file was opened, by its name, and the name; None for one that is not whole, or not the recorder's."""
+    opened = name.partition("-")[0]
+    return (int(opened), name) if name.endswith(SUFFIX) and opened.isdigit() else None

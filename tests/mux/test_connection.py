@@ -21,6 +21,7 @@ from bpmux.endpoint import Endpoint
 from bpmux.events import Closed, Event, Message, Opened, Responded
 from bpmux.limits import OPENING_WORK, PAYLOAD_BYTES
 from tests.mux.in_process import TestDaemon, until
+from tests.packet_client import PATIENCE
 
 PEER = Peer(1000, (1000,), 1, b"node")
 CREDIT = head(chunks.CREDIT, TOP, 65_536)
@@ -107,9 +108,18 @@ async def gone(world: World) -> str:
 async def said(theirs: socket.socket) -> bytes:
     """Everything that was said until the end."""
     heard = b""
-    while data := await asyncio.get_running_loop().sock_recv(theirs, 65_536):
-        heard += data
+    async with asyncio.timeout(PATIENCE):
+        while data := await asyncio.get_running_loop().sock_recv(theirs, 65_536):
+            heard += data
     return heard
+
+
+async def answered(theirs: socket.socket) -> None:
+    """The version that was asked for has come."""
+    heard = b""
+    async with asyncio.timeout(PATIENCE):
+        while b"bccnd-mux " not in heard:
+            heard += await asyncio.get_running_loop().sock_recv(theirs, 100)
 
 
 async def test_a_connection_grants_credit_at_once(world: World) -> None:
@@ -186,9 +196,7 @@ async def test_half_a_chunk_at_a_time_is_one_message(world: World) -> None:
     for byte in CREDIT + head(chunks.REQUEST, 0, 7) + b"version":
         theirs.send(bytes([byte]))
         await asyncio.sleep(0)
-    heard = b""
-    while b"bccnd-mux " not in heard:
-        heard += await asyncio.get_running_loop().sock_recv(theirs, 100)
+    await answered(theirs)
 
 
 async def test_who_does_not_read_its_replies_is_not_read(world: World) -> None:
@@ -260,9 +268,7 @@ async def test_others_have_their_turns_beside_much_work(world: World) -> None:
     await until(lambda: working.work)
     other = world.enter()
     other.send(CREDIT + head(chunks.REQUEST, 0, 7) + b"version")
-    heard = b""
-    while b"bccnd-mux " not in heard:
-        heard += await asyncio.get_running_loop().sock_recv(other, 100)
+    await answered(other)
     assert working.is_behind
 
 
@@ -287,9 +293,7 @@ async def test_a_carrier_that_is_behind_is_asked_again(world: World, monkeypatch
     monkeypatch.setattr(Plain, "is_behind", property(lambda _self: bool(kept)))
     theirs = world.enter()
     theirs.send(CREDIT + head(chunks.REQUEST, 0, 7) + b"version")
-    heard = b""
-    while b"bccnd-mux " not in heard:
-        heard += await asyncio.get_running_loop().sock_recv(theirs, 100)
+    await answered(theirs)
 
 
 @pytest.mark.parametrize("replies", [limits.REPLIES, 1000])

@@ -102,10 +102,8 @@ class _Replay:
             self.is_over = True
             self.error = self.error or _reason(event.payload)
         elif isinstance(event, Silent):
-            self.is_over, self.error = (
-                True,
-                bccn.UnavailableError(f"the door at {self._address} does not answer"),
-            )
+            self.is_over = True
+            self.error = bccn.UnavailableError(f"the door at {self._address} does not answer")
 
     def _note(self, key: str, value: str) -> None:
         if key == "dropped" and value.isdigit():

@@ -74,8 +74,10 @@ class Archive:
         self._waiting.setdefault(loan.uid, deque()).append(loan)
         self._turn()
 
-    def give_back(self, loan: "Loan") -> None:
-        if loan in (waiting := self._waiting.get(loan.uid, deque())):
+    def give_back(self, loan: "Loan") -> bool:
+        """Whether it waited for its turn, which it now never has."""
+        is_waiting = loan in (waiting := self._waiting.get(loan.uid, deque()))
+        if is_waiting:
             waiting.remove(loan)
             if not waiting:
                 del self._waiting[loan.uid]
@@ -83,6 +85,7 @@ class Archive:
         self._of_user[loan.uid] -= 1
         if not self._of_user[loan.uid]:
             del self._of_user[loan.uid]
+        return is_waiting
 
     # --- turns ---
 
@@ -153,10 +156,10 @@ class Loan:
         if self.is_closed:
             return
         self.is_closed = True
-        self._archive.give_back(self)
+        is_idle = self._archive.give_back(self) or self._taker is None  # else the thread may be in the record
         if self._timer:
             self._timer.cancel()
-        if self._taker is None and self._record:  # else the thread may be in it
+        if is_idle and self._record:
             self._record.close()
 
     # --- for the archive ---

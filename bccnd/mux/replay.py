@@ -204,11 +204,8 @@ class Replay(Reader):
         self._pump()
 
     def _merge(self, portion: Portion) -> None:
-        self._reached, self._at_end, self._is_written = (
-            portion.reached_ns,
-            portion.is_last,
-            portion.is_written,
-        )
+        self._reached = portion.reached_ns
+        self._at_end, self._is_written = portion.is_last, portion.is_written
         for key, packet in portion.items:
             if self._held and (held := self._held.pop(key, None)) is not None:
                 self._hold(-len(held) - ITEM_BYTES)

@@ -1,4 +1,4 @@
-"""From when to when, of which channels: what a ``REPLAY`` asks for (``clients/BPMUX.md``, "Sessions").
+"""From when to when, of which channels: what a ``REPLAY`` asks for (``clients/BPMUX.md``, "Replays").
 
 2026-11-21T10:00:00Z   2026-11-21T11:00+01:00   2026-11-21    ISO 8601; without an offset it is UTC
 1795254013   1795254013.5                                     seconds since 1970

@@ -7,6 +7,7 @@
 Rules
 - A ``Session`` (a duplex ``bus``) passes packets on as they are, both ways. A ``Subscription`` (a stream ``SUB``)
   passes on messages of its pattern. An ``Errand`` (a request) asks the daemon one thing.
+  ``replay.py`` and ``examination.py`` have a ``Reader`` and an ``Errand`` that take more than one question.
 - Nothing is passed on before the daemon has said whom it takes the link for.
 - The daemon is read only as far as there is credit. So its own queue, with the policy that the client chose, holds
   for a reader that gives none, and nothing piles up here.

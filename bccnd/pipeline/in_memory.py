@@ -4,6 +4,7 @@ Rules
 - What it finds, Spark would find as well: ``analyse`` takes whichever can be had. The rest of the tables, of few
   rows, are Spark's.
 - What has more rows than MOST says does not fit into memory: then Spark does all.
+- Words that were received are looked at in parts (``ordered.Words.parts``), so what is made of them does not add up.
 """
 
 from collections import defaultdict
@@ -71,7 +72,7 @@ class InMemory:
         stretches: Mapping[str, Sequence[tuple[int, int]]],
         slot_ns: int,
     ) -> None:
-        self._spark, self._spans, self._read = spark, stretches, read
+        self._spark, self._stretches_by_name, self._read = spark, stretches, read
         words = ordered.Words(read("words"), slot_ns, stretches)
         self._hosts, self._sources = words.hosts, words.sources
         self._stretches = {
@@ -155,7 +156,7 @@ class InMemory:
                 (sender, receiver)
                 for hosts in together.values()
                 for sender in hosts & senders
-                for receiver in hosts & self._spans.keys()
+                for receiver in hosts & self._stretches_by_name.keys()
                 if sender != receiver
             }
         )
@@ -171,7 +172,7 @@ class InMemory:
         rows = []
         for pair in found:
             least, most = apart.get(pair, (0, 0))
-            rows.append([(since - least, until - most) for since, until in self._spans[pair[1]]])
+            rows.append([(since - least, until - most) for since, until in self._stretches_by_name[pair[1]]])
         columns = [*zip(*found, strict=True)] or [(), ()]
         return pa.table(
             {
@@ -182,7 +183,7 @@ class InMemory:
 
     def stretches(self) -> DataFrame:
         """``coverage.stretches``."""
-        return stretches_frame(self._spark, self._spans)
+        return stretches_frame(self._spark, self._stretches_by_name)
 
     def late(self) -> DataFrame:
         """Of ``words.of``, what ``reordering.suspects`` asks for."""

@@ -99,8 +99,8 @@ export interface Client extends AsyncIterable<Message>, AsyncDisposable {
 
   /**
    * What the recorder of the host wrote of these channels, in order. Without `to` it goes on with what comes. Notices
-   * of the kind `unrecorded` say what may be missing. It fails when the connection ends: begin again at the `timeNs`
-   * of the last message.
+   * of the kind `unrecorded` say what may be missing. It fails when the connection ends: begin again one nanosecond
+   * behind the `timeNs` of the last message.
    */
   replay(pattern: string, span: { from: Time; to?: Time }, patience?: Patience): AsyncGenerator<Message, void, undefined>;
 

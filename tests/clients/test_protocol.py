@@ -176,6 +176,10 @@ DECLARED = {
     "c++": ("c/bccn.hpp", r"^ *(?:[\w:<>*&]+ )+[*&]?([a-z]\w*)\("),
     "go": ("go/*.go", r"^func (?:\(\w+ \*?\w+\) )?([A-Z]\w*)\("),
     "java": ("java/src/main/java/bccn/*.java", r"^    public (?:static )?[\w.<>\[\]]+ (\w+)\("),
+    "javascript": (
+        "javascript/bccn.d.ts",
+        r"^(?:export function |export const |  (?:readonly )?)([a-z]\w*)[(:]",
+    ),
     "rust": ("rust/src/[copr]*.rs", r"^ *pub (?:async )?fn (\w+)"),
     "perl": ("perl/lib/Net/Bccn.pm", r"^sub ([a-z]\w*) "),
     "shell": ("shell/bccn.sh", r"^bccn_(\w+)\(\)"),
@@ -187,6 +191,7 @@ OTHERWISE = {
     "c++": {"open", "unsubscribe"},
     "go": {"unsubscribe", "version", "dispatch", "fileno"},
     "java": {"open", "unsubscribe", "version", "dispatch", "fileno"},
+    "javascript": {"open", "unsubscribe", "dispatch", "fileno"},
     "rust": {"unsubscribe", "version", "dispatch", "fileno", "reply"},
     "perl": {"open", "version"},
     "shell": {"version", "batch", "status", "clients", "sources", "send_datagram"},

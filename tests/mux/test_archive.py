@@ -9,6 +9,7 @@ import pytest
 from bccnd.mux import archive, limits
 from bccnd.mux.archive import NONE, TOO_MANY, TOO_MANY_OF_USER, Archive, Loan
 from bccnd.mux.portion import Portion
+from bccnd.mux.record import Record
 from bccnd.mux.span import Span
 from tests.mux.in_process import until
 from tests.mux.test_record import NOON, record, rows
@@ -42,6 +43,54 @@ async def test_a_portion_comes_and_an_ended_replay_hears_no_more(tmp_path: Path)
     assert held.replays == 0
     held.close()
     assert len(found) == 2
+
+
+async def test_what_an_ended_replay_had_open_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path, (0, 10, [rows(1)])).end()
+    closed: list[Record] = []
+    monkeypatch.setattr(Record, "close", lambda self: closed.append(self))
+    held = Archive(asyncio.get_running_loop(), tmp_path)
+    found: list[Portion | bytes] = []
+    idle, reading, waiting = (lent(held, 1) for _ in range(3))
+    for count, loan in enumerate((idle, reading, waiting), 1):
+        loan.begin("here", Span(NOON, None, ">"))
+        loan.next(found.append)
+        await until(lambda count=count: len(found) == count)
+    idle.close()
+    assert len(closed) == 1
+    reading.next(found.append)
+    waiting.next(found.append)
+    waiting.close()
+    assert len(closed) == 2
+    reading.close()
+    assert len(closed) == 2, "the thread may be in it"
+    await until(lambda: len(closed) == 3)
+    assert len(found) == 3
+    held.close()
+
+
+async def test_an_ended_replay_is_not_called_later(tmp_path: Path) -> None:
+    held = Archive(asyncio.get_running_loop(), tmp_path)
+    loan, called, over = lent(held, 1), asyncio.Event(), asyncio.Event()
+    loan.after(0.0, called.set)
+    held.later(0.0, over.set)
+    loan.close()
+    await over.wait()
+    assert not called.is_set()
+
+
+def test_a_door_that_has_stopped_hears_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.new_event_loop()
+    held = Archive(loop, tmp_path)
+    loan = lent(held, 1)
+    loan.begin("here", Span(NOON, None, ">"))
+    loop.close()
+    loan.next(lambda _: None)
+    assert held._thread
+    held._thread.shutdown()
+    assert caplog.messages == []
 
 
 async def test_a_user_has_so_many_and_the_door_so_many(tmp_path: Path) -> None:
@@ -78,8 +127,8 @@ async def test_who_leaves_while_it_waits_is_forgotten(
     monkeypatch.setattr(Loan, "read", reads)
     held = Archive(asyncio.get_running_loop(), tmp_path)
     taken: list[object] = []
-    first, leaving, staying, alone = (lent(held, uid) for uid in (1, 2, 2, 3))
-    for loan in (first, leaving, staying, alone):
+    first, leaving, staying, alone, last = (lent(held, uid) for uid in (1, 2, 2, 3, 4))
+    for loan in (first, leaving, staying, alone, last):
         loan.next(taken.append)
     leaving.close()
     alone.close()
@@ -88,9 +137,9 @@ async def test_who_leaves_while_it_waits_is_forgotten(
         another.next(taken.append)
         another.close()
     going_on.set()
-    await until(lambda: len(taken) == 2)
+    await until(lambda: len(taken) == 3)
     held.close()
-    assert read == [1, 2]
+    assert read == [1, 2, 4]
 
 
 async def test_users_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -292,7 +292,12 @@ async def test_a_carrier_that_is_behind_is_asked_again(world: World, monkeypatch
         heard += await asyncio.get_running_loop().sock_recv(theirs, 100)
 
 
-async def test_what_waits_for_its_turn_is_judged_after_a_break(world: World) -> None:
+@pytest.mark.parametrize("replies", [limits.REPLIES, 1000])
+async def test_what_waits_for_its_turn_is_judged_after_a_break(
+    world: World, monkeypatch: pytest.MonkeyPatch, replies: int
+) -> None:
+    """However much has been said to it that it never reads."""
+    monkeypatch.setattr(limits, "REPLIES", replies)
     theirs = world.enter()
     pings = head(chunks.PING, TOP) * 30_000
     last = b"MSG a\0last"
@@ -308,6 +313,21 @@ async def test_what_waits_for_its_turn_is_judged_after_a_break(world: World) -> 
     assert await world.daemon.receive(link) == b""
     assert await gone(world) == "left"
     assert connection._is_broken
+    link.close()
+
+
+async def test_what_came_before_the_end_of_a_carrier_is_judged(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A carrier may say with the last bytes that nothing follows them."""
+    theirs = world.enter()
+    theirs.send(head(chunks.CREDIT, TOP, 1 << 16) + head(chunks.DUPLEX, 0, 3) + b"bus")
+    link = await world.daemon.accept()
+    monkeypatch.setattr(Plain, "has_ended", True)
+    last = b"MSG a\0last"
+    theirs.send(head(chunks.PING, TOP) * 2 * limits.CHUNKS + head(chunks.MESSAGE, 0, len(last)) + last)
+    assert await world.daemon.receive(link) == last
+    assert await gone(world) == "left"
     link.close()
 
 

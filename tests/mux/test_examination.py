@@ -3,7 +3,10 @@
 import json
 from typing import Any
 
+import pytest
+
 from bccnd.mux.examination import OTHERWISE, PAGES, ROW_WEIGHT
+from bccnd.mux.speakers import WENT_AWAY
 from bpmux.entities import Request
 from tests.mux.fake_link import FakeLink, Talk, answers, endings
 
@@ -60,11 +63,20 @@ def test_clients_may_be_left_out() -> None:
     assert "here/a/1" not in said
 
 
-def test_who_may_not_observe_hears_so() -> None:
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (b"CMSG error\0refused CMSG status", b"refused CMSG status"),
+        (b"CMSG closing\0limit: too many clients", b"limit: too many clients"),
+        (page("sources", None), WENT_AWAY),
+    ],
+    ids=["no right", "closing", "another answer"],
+)
+def test_what_is_no_answer_ends_it_with_a_reason(said: bytes, reason: bytes) -> None:
     talk = Talk()
     request, link = begun(talk)
-    link.say(b"CMSG error\0refused CMSG status")
-    assert endings(talk.settle(), request) == [b"refused CMSG status"]
+    link.say(said)
+    assert endings(talk.settle(), request) == [reason]
 
 
 def test_a_daemon_of_another_version_is_no_fault() -> None:
@@ -88,6 +100,8 @@ def test_what_is_kept_meanwhile_weighs_and_has_an_end() -> None:
     for _ in range(PAGES - 1):
         link.say(page("clients", 1, CLIENT))
     assert link.taken[-1] == b"CMSG sources"
+    link.say(page("sources", 7, SOURCE))
+    assert link.taken[-1] == b"CMSG sources\x007", "sources have pages of their own"
     link.say(page("sources", None))
     findings = json.loads(answers(talk.settle())[0])["findings"]
     assert (findings[0]["what"], findings[0]["finding"]) == (

@@ -57,10 +57,20 @@ def test_modules_are_short() -> None:
 def test_the_browser_is_told_what_may_do_what() -> None:
     texts = {f"text/{each}; charset=utf-8" for each in ("html", "css", "javascript")}
     assert {page.kind for page in PAGES.values()} == {*texts, "application/json", "image/svg+xml"}
-    policy = dict(HEADERS)["Content-Security-Policy"]
+    headers = dict(HEADERS)
+    policy = headers["Content-Security-Policy"]
     assert "default-src 'none'; script-src 'self';" in policy
     assert "unsafe" not in policy
-    assert dict(HEADERS)["X-Content-Type-Options"] == "nosniff"
+    assert {"frame-ancestors 'none'", "require-trusted-types-for 'script'"} < set(policy.split("; "))
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "no-referrer", "not even its path goes elsewhere"
+    assert {headers[f"Cross-Origin-{each}-Policy"] for each in ("Opener", "Resource")} == {"same-origin"}
+    assert headers["Cache-Control"] == "no-cache", "a new door has a new page at once"
+
+
+def test_what_is_only_for_its_makers_is_not_served() -> None:
+    assert {"/main.js", "/icon.svg"} < PAGES.keys()
+    assert [path for path in PAGES if path.endswith((".json", ".ts"))] == ["/settings.json"]
 
 
 def test_the_page_is_told_whether_it_may_publish() -> None:

@@ -1,25 +1,16 @@
 """A replay before a daemon, a recorder and a clock that are the test."""
 
 import random
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from bccnd.mux import limits
-from bccnd.mux.archive import TOO_MANY_OF_USER
-from bccnd.mux.portion import ITEM_BYTES, Portion, recv, time_of, unrecorded
+from bccnd.mux.portion import ITEM_BYTES, Portion, recv, unrecorded
 from bccnd.mux.replay import BARRIER, UNWRITTEN
 from bccnd.mux.span import SECOND_NS, Span
 from bpmux.entities import Channel
-from tests.clients.door import Door
-from tests.daemon_process import DaemonProcess
 from tests.mux.fake_link import FakeLink, Talk, endings, messages
-from tests.mux.mux_client import MuxClient
-from tests.mux.test_record import NOON, record, rows
-from tests.packet_client import PacketClient
-from tests.recorder_process import RecorderProcess
 
 NAME = b"CMSG whoami\0here/node/1"
 
@@ -175,6 +166,34 @@ def test_a_right_that_goes_ends_it() -> None:
     assert following.reasons() == [b"refused SUB a/>"]
 
 
+@pytest.mark.parametrize("step", [1, -1], ids=["later", "clock set back"])
+def test_a_right_that_stays_is_asked_for_once_in_a_while(step: int) -> None:
+    scene = Scene()
+    scene.begin()
+    scene.tape.time += step * (int(limits.RIGHTS_SECONDS * SECOND_NS) + 1)
+    scene.give(message(1), reached=10)
+    assert scene.heard() == [message(1)]
+    scene.answer()
+    scene.give(message(2), reached=20)
+    assert scene.heard() == [message(1), message(2)]
+    assert not scene.asks
+    assert scene.tape.taker
+
+
+@pytest.mark.parametrize("at", ["the beginning", "the seam"])
+def test_a_daemon_that_takes_nothing_ends_it(at: str) -> None:
+    scene = Scene()
+    if at == "the seam":
+        scene.begin()
+    scene.link.room = 1
+    if at == "the seam":
+        scene.give(reached=10, last=True)
+    else:
+        scene.link.owner.joined()
+    assert scene.reasons() == [b"unavailable the daemon takes nothing"]
+    assert scene.tape.is_closed
+
+
 def test_the_live_bus_follows_where_the_record_ends() -> None:
     scene = Scene()
     scene.begin()
@@ -196,6 +215,7 @@ def test_the_live_bus_follows_where_the_record_ends() -> None:
     scene.link.say(message(1003, 1170), b"CMSG dropped\x005", message(1009, 1180))
     assert scene.heard()[4:] == [message(1003, 1170), b"CMSG dropped\x005", message(1009, 1180)]
     assert scene.reasons() == []
+    assert scene.talk.conversation.waiting == limits.REPLAY_BYTES
 
 
 def test_last_values_and_directed_messages_are_not_passed_on() -> None:
@@ -224,6 +244,22 @@ def test_a_recorder_that_does_not_go_on_is_waited_for_and_told() -> None:
     assert scene.tape.seconds == limits.SEAM_SECONDS
     scene.answer()
     assert scene.heard() == [unrecorded(10, 1000, UNWRITTEN)[1], message(1001)]
+
+
+def test_a_recorder_that_goes_on_is_waited_for_anew() -> None:
+    scene = Scene()
+    scene.begin()
+    scene.give(reached=10, last=True)
+    scene.answer()
+    looks = int(limits.SEAM_SECONDS / limits.LOOK_SECONDS)
+    for _ in range(looks - 1):
+        scene.tape.ring()
+        scene.give(reached=10, last=True)
+    scene.tape.ring()
+    scene.give(reached=20)
+    scene.give(reached=20, last=True)
+    assert scene.tape.timer, "a file has come since"
+    assert scene.heard() == []
 
 
 @pytest.mark.parametrize("asked", [b"0  a/>", b"0 0.000000900 a/>"])
@@ -298,6 +334,44 @@ def test_what_the_daemon_drops_comes_from_the_record() -> None:
     scene.give(reached=2000, last=True)
     scene.answer()
     assert [number_of(packet) for packet in scene.heard()] == [1001, 1002, 1003, 1004]
+
+
+def test_what_is_dropped_at_the_last_moment_comes_too() -> None:
+    scene = Scene()
+    scene.begin()
+    scene.give(reached=10, last=True)
+    scene.answer()
+    scene.tape.ring()
+    scene.give(reached=1000, last=True)
+    scene.tape.time = 2000
+    scene.link.say(b"CMSG dropped\x001")
+    scene.answer()
+    scene.tape.ring()
+    scene.give(message(1500), reached=2000)
+    scene.answer()
+    scene.give(reached=2000, last=True)
+    assert scene.asks, "more may have been dropped since"
+    scene.answer()
+    scene.link.say(message(2001))
+    assert scene.heard() == [message(1500), message(2001)]
+
+
+def test_what_finds_no_room_holds_up_what_comes_behind_it() -> None:
+    """The endpoint takes 256 KiB for a channel; the transport has taken none of it yet."""
+    scene = Scene(window=1 << 22)
+    scene.begin()
+    scene.give(reached=10, last=True)
+    scene.answer()
+    scene.tape.ring()
+    large = [recv(number, None, "here/a", number, "a/x", bytes(60_000))[1] for number in range(11, 21)]
+    scene.give(*large, reached=20)
+    scene.answer()
+    assert scene.tape.taker is None
+    scene.link.say(message(1001))
+    assert scene.link.unread
+    scene.link.owner.ended()
+    assert scene.heard() == large
+    assert scene.reasons() == [b"unavailable the daemon went away"]
 
 
 def test_what_was_dropped_behind_a_slow_peer_comes_too() -> None:
@@ -481,74 +555,3 @@ class _World:
             self.tick()
             for step in (self.serve, self.read, self.read, self.record, self.rotate, self.look):
                 step()
-
-
-# --- a real one ---
-
-
-def test_a_real_record_is_replayed_and_the_live_bus_follows(
-    shared_daemon: DaemonProcess, tmp_path: Path
-) -> None:
-    """Nothing is recorded after the recorder's end: what comes then is live."""
-    recorder = RecorderProcess(tmp_path, shared_daemon.socket, "--rotate-seconds", "1")
-    door = Door(tmp_path, shared_daemon.socket, "--recorded", str(recorder.output))
-    with recorder, door, MuxClient(door.socket) as client, PacketClient(shared_daemon.socket) as publisher:
-        begin = time.time() - 1
-
-        def publish(*numbers: int) -> None:
-            for number in numbers:
-                publisher.publish("seam/x", b"%d" % number)
-            publisher.drain()
-
-        publish(*range(1, 501))
-        following = client.open(f"REPLAY {begin:.3f}  seam/>")
-        refused = client.open(f"REPLAY {begin:.3f}  a*b")
-        assert client.ending(refused).startswith(b"bad-pattern SUB a*b")
-        seen: list[int] = []
-
-        def read(most: int) -> None:
-            while len(seen) < most:
-                packet = client.message(following)
-                if packet.startswith(b"RECV local "):
-                    seen.append(number_of(packet))
-                else:
-                    assert packet.startswith(b"CMSG unrecorded\0"), packet
-
-        for number in range(501, 1001):
-            publish(number)
-            if number == 750:
-                read(500)
-        read(1000)
-        ending = client.open(f"REPLAY {begin:.3f} -0s seam/>")
-        packets = []
-        while len(packets) < 1000:
-            packets += [packet for packet in [client.message(ending)] if packet.startswith(b"RECV ")]
-        assert client.ending(ending) == b""
-        assert [number_of(packet) for packet in packets] == list(range(1, 1001))
-        recorder.terminate()
-        publish(1001, 1002)
-        read(1002)
-        assert seen == list(range(1, 1003))
-
-
-def test_replays_that_nobody_reads_hold_up_nobody(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
-    """The whole range, to who gives no credit and to who wants none of it, as often as one user may and once more."""
-    many = [rows(*range(at, at + 5_000)) for at in range(1, 40_000, 5_000)]
-    record(tmp_path / "recorded", (0, 40_000, many), (40_000, 50_000, [])).end()
-    door = Door(tmp_path, shared_daemon.socket, "--recorded", str(tmp_path / "recorded"))
-    with door, MuxClient(door.socket) as greedy, MuxClient(door.socket) as other:
-        unread = [greedy.open("REPLAY 0  >", 0) for _ in range(limits.USER_REPLAYS - 1)]
-        unread.append(greedy.open("REPLAY 0  none"))
-        assert greedy.ending(greedy.open("REPLAY 0  >")) == TOO_MANY_OF_USER
-        bus = other.bus()
-        assert [bus.drain() for _ in range(20)] == [[]] * 20
-        assert greedy.message(unread[-1]).startswith(b"CMSG unrecorded\x000 ")
-        for channel in unread:
-            greedy.endpoint.cancel(channel)
-        greedy.flush()
-        last = NOON + 40_000 - 5
-        since, until = (f"{each // SECOND_NS}.{each % SECOND_NS:09}" for each in (last, last + 3))
-        replay = other.open(f"REPLAY {since} {until} >")
-        packets = [other.message(replay) for _ in range(4)]
-        assert [time_of(packet) - last for packet in packets] == [0, 1, 2, 3]
-        assert other.ending(replay) == b""

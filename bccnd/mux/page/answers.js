@@ -1,11 +1,11 @@
 /** What the daemon, the door and the uplinks answer: clients, hosts, findings, links. */
 
+import { at, put } from "./elements.js";
 import { FindingsView } from "./findings_view.js";
 import { CLIENT_HEADS, clientRows } from "./figures.js";
 import { HOST_HEADS, hostRows } from "./hosts.js";
 import { LINK_HEADS, linkRows, PARTS_LIMIT } from "./links.js";
 import { drawTable, plain } from "./table_view.js";
-import { put } from "./tree_view.js";
 
 // Milliseconds between two questions, and how often the time of their answers at least: thousands of rows take a while.
 const ASK_EVERY = 2000;
@@ -18,14 +18,12 @@ const NO_HOSTS = "No source of another host is heard.";
 const NO_RIGHT = "This takes a right that your token has not.";
 const NO_LINKS = "No uplink has answered: none runs on this segment, or none hears this host.";
 
-const at = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
-
 /**
  * Asks again and again.
  * @param {any} bus
  * @param {any} ofTail  the other connection of the page
  */
-export async function askOn(bus, ofTail) {
+export function askOn(bus, ofTail) {
   const parts = { list: at("findings"), note: at("doctor-note"), sound: at("sound"), soundList: at("sound-findings") };
   const findingsView = new FindingsView(parts);
   const hosts = hostsView();

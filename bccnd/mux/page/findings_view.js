@@ -1,8 +1,8 @@
 /** The findings of the doctor. A list is made anew only where something of it has changed. */
 
+import { put, span } from "./elements.js";
 import { examined } from "./findings.js";
 import { line } from "./shown.js";
-import { put } from "./tree_view.js";
 
 /** @typedef {import("./findings.js").Finding} Finding */
 
@@ -35,13 +35,5 @@ function item({ level, what, finding, remedy }) {
   if (level !== "ok") element.append(span(level, level), " ");
   element.append(span("", `${what}: `), line(finding));
   if (remedy) element.append(span("remedy", `→ ${line(remedy)}`));
-  return element;
-}
-
-/** @param {string} name @param {string} text */
-function span(name, text) {
-  const element = document.createElement("span");
-  element.className = name;
-  element.textContent = text;
   return element;
 }

@@ -9,21 +9,20 @@
 
 import { connect } from "./client/browser.js";
 import { askNow, askOn } from "./answers.js";
+import { at, put } from "./elements.js";
 import { Following } from "./following.js";
 import { Reading, readInTurns } from "./reading.js";
 import { rate } from "./shown.js";
 import { Tail } from "./tail.js";
 import { TailView } from "./tail_view.js";
 import { Tree } from "./tree.js";
-import { put, TreeView } from "./tree_view.js";
+import { TreeView } from "./tree_view.js";
 
 const KEPT = "bccnd token";
 const DRAW_EVERY = 500;
 // What may wait for the page, in the daemon and on the way: old messages are of no use here.
 const QUEUE = { packets: 1000, policy: /** @type {const} */ ("drop-oldest") };
 const WINDOW = 64 * 1024;
-
-const at = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 
 /** @param {string} token */
 function connected(token) {
@@ -62,7 +61,7 @@ async function open(token) {
   at("board").hidden = at("views").hidden = false;
   state();
   follow(bus, ofTail, none);
-  void askOn(bus, ofTail);
+  askOn(bus, ofTail);
   void offerToPublish(bus);
   at("look").addEventListener("click", () => askNow(bus));
 }
@@ -104,8 +103,8 @@ function follow(bus, ofTail, none) {
   const treeView = new TreeView(tree, at("channels"), at("channels-note"), at("tree-region"), none);
   const following = new Following(ofTail, (message) => tail.note(message, new Date()));
   const tailView = new TailView(tail, (pattern) => following.follow(pattern), {
-    ...{ list: at("tail"), note: at("tail-note"), fault: at("pattern-fault"), pause: at("pause") },
-    ...{ pattern: at("pattern"), contains: at("contains"), form: at("form") },
+    list: at("tail"), note: at("tail-note"), fault: at("pattern-fault"), pause: at("pause"),
+    pattern: at("pattern"), contains: at("contains"), form: at("form"),
   });
   void tailView.change();
   setInterval(() => {

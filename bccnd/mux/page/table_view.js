@@ -1,7 +1,7 @@
 /** A table of figures. Rows stay where they are as long as their keys do: focus, selection and readers stay with them. */
 
+import { put } from "./elements.js";
 import { line } from "./shown.js";
-import { put } from "./tree_view.js";
 
 /** @typedef {import("./figures.js").Cell} Cell */
 /**

@@ -1,8 +1,8 @@
 /** The tail and what it is filtered by. */
 
+import { put, span } from "./elements.js";
 import { faultOf } from "./faults.js";
 import { line, shown } from "./shown.js";
-import { put } from "./tree_view.js";
 
 // Milliseconds after the last key until a pattern is tried: each one is asked of the daemon.
 const TYPED = 500;
@@ -98,13 +98,5 @@ function item({ message, at }, form) {
   time.textContent = at.toTimeString().slice(0, 8);
   element.append(time, " ", span("channel", line(message.channel)), " ", shown(message.payload, form));
   if (message.retained) element.append(span("from-before", " (last value, from before)"));
-  return element;
-}
-
-/** @param {string} name @param {string} text */
-function span(name, text) {
-  const element = document.createElement("span");
-  element.className = name;
-  element.textContent = text;
   return element;
 }

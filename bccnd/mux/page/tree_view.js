@@ -3,6 +3,7 @@
  * there, and those in sight have their figures: to lay out a thousand twice a second would take the page's time.
  */
 
+import { put } from "./elements.js";
 import { line, rate, shown } from "./shown.js";
 
 const ROOM = 1500;
@@ -171,13 +172,4 @@ function fill(element, row, factor) {
 function mark(element, name, value) {
   if (value === undefined) element.removeAttribute(name);
   else if (element.getAttribute(name) !== value) element.setAttribute(name, value);
-}
-
-/**
- * Nothing is drawn anew that stays as it is.
- * @param {Element} element
- * @param {string} text
- */
-export function put(element, text) {
-  if (element.textContent !== text) element.textContent = text;
 }

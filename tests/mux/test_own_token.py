@@ -47,6 +47,17 @@ def test_a_token_that_somebody_else_laid_there_opens_nothing(tmp_path: Path, pla
         Guests.of(settings, own_bearer(settings))
 
 
+def test_one_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = MuxSettings(web=WEB, socket=str(tmp_path / "bus.sock"))
+    full = Path("/dev/full").open("w")  # noqa: SIM115 - whoever writes to it closes it
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdopen", lambda made, _: (os.close(made), full)[1])
+        with pytest.raises(ConfigError, match="No space left"):
+            own_bearer(settings)
+    assert list(tmp_path.iterdir()) == []
+    assert Guests.of(settings, own_bearer(settings)).tokens
+
+
 def test_it_lies_beside_the_socket_of_the_door_if_there_is_one(tmp_path: Path) -> None:
     (tmp_path / "door").mkdir()
     settings = MuxSettings(

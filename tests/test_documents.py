@@ -271,6 +271,11 @@ def test_tables_are_whole(document: str) -> None:
     report([table.splitlines()[0] for table, row in zip(tables, bars, strict=True) if len(set(row)) > 1])
 
 
+def test_no_file_is_left_half_merged() -> None:
+    halves = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
+    report([name for name, text in {**CODE, **DOCUMENTS}.items() if halves.search(text)])
+
+
 def test_every_table_of_the_pipeline_is_listed() -> None:
     listed = [coded(table)[0] for table, _ in rows(section("bccnd/pipeline/README.md", "What comes of it"))]
     assert listed == list(TABLES)

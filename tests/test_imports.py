@@ -50,6 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "doctor": {"wire", "process.standard_streams"},
     "backbone": {"wire", "net", "process", "restart"},
+    "dndm": {"wire", "relay.allowance", "relay.deadlines", "relay.moment"},
     "mux": {"bccn", "bpmux", "doctor", "net", "process", "recorder.layout"},
     "uplink": {
         "bccn",
@@ -201,7 +202,11 @@ ALSO_PURE = {
 
 @pytest.mark.parametrize(
     "path",
-    [p for p in MODULES if part_of(module_name(p)) in {"wire", "relay"} or module_name(p) in ALSO_PURE],
+    [
+        p
+        for p in MODULES
+        if part_of(module_name(p)) in {"wire", "relay", "dndm"} or module_name(p) in ALSO_PURE
+    ],
     ids=module_id,
 )
 def test_wire_and_relay_have_no_io_and_no_clock(path: Path) -> None:

@@ -1,9 +1,10 @@
 /** A connection of this program to the bus, which connects again by itself. */
 
+import { answerOf, rowsOf } from "./answers.js";
 import { ask, serving } from "./asking.js";
 import { Batch } from "./batch.js";
 import { errand } from "./errand.js";
-import { ClosedError, InvalidError, ProtocolError, TimedOutError } from "./errors.js";
+import { ClosedError, InvalidError, TimedOutError } from "./errors.js";
 import { questionOf } from "./exchange.js";
 import { Notice, report } from "./notices.js";
 import { settingsOf } from "./options.js";
@@ -369,17 +370,17 @@ export class Client {
 
   /** What the daemon says of itself. @param {Patience} [patience] */
   async status(patience) {
-    return this.#json("status", undefined, patience);
+    return answerOf(this.#session, "status", undefined, patience);
   }
 
   /** The programs on this bus. @param {Patience} [patience] */
   async clients(patience) {
-    return this.#pages("clients", patience);
+    return rowsOf(this.#session, "clients", patience);
   }
 
   /** The senders heard from the segment. @param {Patience} [patience] */
   async sources(patience) {
-    return this.#pages("sources", patience);
+    return rowsOf(this.#session, "sources", patience);
   }
 
   /**
@@ -389,35 +390,5 @@ export class Client {
   async doctor({ without = [], ...patience } = {}) {
     const how = { timeout: this.#settings.timeout, ...patience };
     return JSON.parse(await errand(this.#session, ["doctor", ...without].join(" "), how));
-  }
-
-  /**
-   * @param {string} key
-   * @param {Patience} [patience]
-   * @returns {Promise<any[]>}
-   */
-  async #pages(key, patience) {
-    const rows = [];
-    for (let cursor; cursor !== null; ) {
-      const page = await this.#json(key, cursor, patience);
-      rows.push(...page[key]);
-      cursor = page.next === null ? null : String(page.next);
-    }
-    return rows;
-  }
-
-  /**
-   * @param {string} key
-   * @param {string | undefined} value
-   * @param {Patience} [patience]
-   * @returns {Promise<any>}
-   */
-  async #json(key, value, patience) {
-    const answer = await this.#session.ask(key, value, patience);
-    try {
-      return JSON.parse(answer);
-    } catch {
-      throw new ProtocolError(`the daemon answered ${key} with what is no JSON`);
-    }
   }
 }

@@ -336,7 +336,7 @@ test("a daemon that never stops takes no more memory than the window", async () 
 
 test("a question to the door itself is answered, refused or given up", async () => {
   const door = new FakeDoor();
-  const bus = await door.connect();
+  const bus = await door.connect({ reconnect: false });
   const found = { problems: 0, warnings: 0, findings: [] };
   door.answers.doctor = JSON.stringify(found);
   assert.deepEqual(await bus.doctor(), found);

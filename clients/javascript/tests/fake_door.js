@@ -122,7 +122,8 @@ export class FakeDoor {
   /** @param {string} packet */
   #answer(packet) {
     const [, key, value = ""] = /^CMSG ([^\0]*)\0?(.*)$/s.exec(packet) ?? [];
-    if (key) this.say(`CMSG ${key === "ping" ? "pong" : key}\0${ANSWERS[key] ?? value}`);
+    const answer = `CMSG ${key === "ping" ? "pong" : key}\0${ANSWERS[key] ?? value}`;
+    if (key && this.bus) this.#endpoint.send(this.bus, encoded(answer)); // a client that has left gets none
   }
 
   /** A packet of the daemon. @param {string} packet */

@@ -35,7 +35,7 @@ STALLED = 10_000  # streams without credit
 STALLED_MESSAGES = 20  # to each: the kernel holds them, in 150 MB
 READERS, READERS_RATE = 100, 100  # streams, and messages a second to each of them
 
-BLOCK = {"BCCND_QUEUE__POLICY": "block"}
+BLOCK = {"BCCND_QUEUE__POLICY": "block", "BCCND_QUEUE__BLOCK_SECONDS": "60"}
 AMPLE = {"BCCND_LIMITS__CLIENTS": "20000"}
 CREDIT = head(chunks.CREDIT, TOP, 1 << 20)
 
@@ -228,19 +228,15 @@ def _stalled_streams(bench: Bench, count: int) -> dict[str, float]:
     with ExitStack() as running:
         relay, door = running.enter_context(_beside(bench, AMPLE, "--sessions", "20000"))
         before = _door_kib(door)
-        connections = []
-        for first in range(0, count, MANY):
+        connections: list[socket.socket] = []
+        for first in range(0, count, MANY):  # one after the other, as each stream has some seconds to join
+            ours = min(MANY, count - first)
             connections.append(running.enter_context(_connected(door)))
-            opening = b"SUB " + CHANNEL.encode()
-            streams = [Chunk(chunks.STREAM, at, payload=opening) for at in range(min(MANY, count - first))]
+            streams = [Chunk(chunks.STREAM, at, payload=b"SUB " + CHANNEL.encode()) for at in range(ours)]
             connections[-1].sendall(CREDIT + b"".join(stream.serialize() for stream in streams))
-
-        def are_there() -> bool:
+            _await_subscriptions(relay, first + ours)
             for each in connections:  # whoever says something is there
                 each.sendall(head(chunks.PONG, TOP))
-            return bool(relay.status()["subscriptions"] >= count)
-
-        wait_until(are_there, f"{count} streams", seconds=10 * PATIENCE)
         opened = _door_kib(door)
         command = words(
             "packets-publish", address=relay.address, channel=CHANNEL, count=STALLED_MESSAGES, size=PAYLOAD
@@ -289,7 +285,7 @@ def _measure_stall(bench: Bench, report: Report) -> None:
 
 def _lateness(bench: Bench, stalled: bool) -> dict[str, float]:
     """Microseconds from a publish by a socket to each stream of one connection but the last."""
-    count = max(10, int(READERS_RATE * 2 * bench.seconds))
+    count = max(10, int(READERS_RATE * 4 * bench.seconds))
     with _beside(bench, {}) as (relay, door):
         command = words(
             "door-late", address=door.address, bus=relay.address, channel=CHANNEL, streams=READERS,

@@ -1,0 +1,82 @@
+"""One connection to a peer, as far as it concerns that peer alone: its stage, what it was told, what it costs.
+
+What a link holds is bounded: by the limit of routes (``told``), PINGS_LIMIT, and the reader of its frames.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from bccnd.relay.allowance import Allowance
+from bccnd.wire.dndm.frame import LINE_LIMIT, Reader
+from bccnd.wire.dndm.peers import Peer
+from bccnd.wire.dndm.routes import Route
+
+# Adverts that a peer may have handled: each can make the gateway talk to all others and to the bus. At once it may
+# have all that it may advertise.
+ADVERTS_PER_SECOND, ADVERTS_BURST = 100.0, 512.0
+# Pings that are not answered yet.
+PINGS_LIMIT = 4
+
+
+@dataclass(slots=True)
+class Told:
+    """An advert that the peer has from us. ``fresh``: until when it surely lives at the peer, however it counts."""
+
+    route: Route
+    hops: int
+    fresh: float
+
+
+@dataclass(slots=True)
+class Link:
+    """``dialled``: the peer as we dialled it; ``peer``: as it names itself, None until the handshake is done."""
+
+    number: int
+    dialled: Peer | None
+    scheme: str
+    since: float
+    noisy: bool = False
+    peer: Peer | None = None
+    # Seconds between a PING and its PONG, the last time.
+    latency: float | None = None
+    # When something sound came last.
+    heard: float = 0.0
+    # When bytes came last.
+    fed: float = 0.0
+    handshakes: int = 0
+    # Bytes that the caller could not write yet.
+    backlog: int = 0
+    next_ping: float = 0.0
+    next_refresh: float = 0.0
+    intents: dict[str, Told] = field(default_factory=dict)
+    interests: dict[str, Told] = field(default_factory=dict)
+    # Routes of intents of the peer, by id, whose interest it was notified of.
+    notified: set[str] = field(default_factory=set)
+    # Addresses of others that it was told.
+    shared: dict[tuple[str, str], str] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    allowance: Allowance = field(default_factory=lambda: Allowance(ADVERTS_PER_SECOND, ADVERTS_BURST))
+    reader: Reader = field(init=False)
+    _pings: dict[bytes, float] = field(default_factory=dict)
+    _pinged: int = 0
+
+    def __post_init__(self) -> None:
+        self.heard = self.since
+        self.reader = Reader(LINE_LIMIT, noisy=True) if self.noisy else Reader()
+
+    def ping(self, now: float) -> bytes:
+        """The payload of the next one: 16 bytes, the least that public peers answer."""
+        self._pinged += 1
+        payload = self.number.to_bytes(8, "big") + self._pinged.to_bytes(8, "big")
+        if len(self._pings) >= PINGS_LIMIT:
+            del self._pings[next(iter(self._pings))]
+        self._pings[payload] = now
+        return payload
+
+    def pong(self, payload: bytes, now: float) -> bool:
+        """Whether it answers a ping of ours."""
+        sent = self._pings.pop(payload, None)
+        if sent is None:
+            return False
+        self.latency = now - sent
+        return True

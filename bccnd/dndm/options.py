@@ -1,0 +1,25 @@
+"""What can be set of the gateway."""
+
+from dataclasses import dataclass
+
+# Intents, and as many interests, of one peer. With LINKS_LIMIT of them the bus has some 16,000 patterns.
+ROUTES_LIMIT = 256
+LINKS_LIMIT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``me``: the address that peers are given; its parameter ``bccn`` names the bus, the same for all its gateways.
+
+    ``strict``: peers are not trusted, as they are otherwise (``bccnd/dndm/README.md``, "Strictness").
+    ``payload``: bytes of a message that the bus carries; longer ones go to peers alone.
+    ``backlog``: bytes that may wait for a peer before messages for it are dropped.
+    """
+
+    me: str
+    peers: tuple[str, ...] = ()
+    strict: bool = False
+    payload: int = 1200
+    backlog: int = 1 << 20
+    routes: int = ROUTES_LIMIT
+    links: int = LINKS_LIMIT

@@ -1,0 +1,92 @@
+"""What a peer is told, in short messages: public peers read a frame with one read, and a long one comes in two."""
+
+from collections.abc import Iterable, Iterator
+
+from bccnd.dndm.handshake import has_identity
+from bccnd.dndm.link import Link, Told
+from bccnd.wire.dndm import messages_pb2 as pb
+from bccnd.wire.dndm.peers import Peer
+from bccnd.wire.dndm.routes import Hashed, Route
+
+# Of all adverts of ours, in seconds; the usual one of public peers.
+TTL_SECONDS = 60.0
+TTL_NS = int(TTL_SECONDS * 1e9)
+# Bytes of a message with several entries: with its header it goes in one packet over Ethernet.
+BATCH_BYTES = 1200
+
+Kind = type[pb.Intent] | type[pb.Interest]
+
+
+def as_told(route: Route) -> str:
+    """A hash alone gets an empty prefix: public peers refuse what they send themselves."""
+    if isinstance(route, Hashed) and route.prefix is None:
+        return str(Hashed("", route.digest))
+    return str(route)
+
+
+def change(
+    kind: Kind, told: dict[str, Told], route_id: str, route: Route | None, hops: int | None, fresh: float
+) -> pb.Intent | pb.Interest | None:
+    """What to tell a peer that was ``told`` something else, or nothing to; ``hops``: None to take it back."""
+    before = told.get(route_id)
+    if hops is None:
+        if before is None:
+            return None
+        del told[route_id]
+        return kind(route=as_told(before.route), register=False)
+    if before is not None and before.hops == hops:
+        return None
+    named = before.route if before else route
+    if named is None:
+        return None
+    told[route_id] = Told(named, hops, fresh)
+    return advert(kind, told[route_id])
+
+
+def advert(kind: Kind, told: Told) -> pb.Intent | pb.Interest:
+    return kind(route=as_told(told.route), hops=told.hops, ttl=TTL_NS, register=True)
+
+
+def intents_again(told: Iterable[Told]) -> Iterator[pb.Intents]:
+    for batch in _batches([advert(pb.Intent, each) for each in told]):
+        yield pb.Intents(intents=[each for each in batch if isinstance(each, pb.Intent)])
+
+
+def interests_again(told: Iterable[Told]) -> Iterator[pb.Interests]:
+    for batch in _batches([advert(pb.Interest, each) for each in told]):
+        yield pb.Interests(interests=[each for each in batch if isinstance(each, pb.Interest)])
+
+
+def _batches(adverts: Iterable[pb.Intent | pb.Interest]) -> Iterator[list[pb.Intent | pb.Interest]]:
+    batch: list[pb.Intent | pb.Interest] = []
+    size = 0
+    for each in adverts:
+        more = each.ByteSize() + 4
+        if batch and size + more > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(each)
+        size += more
+    if batch:
+        yield batch
+
+
+def peers_messages(link: Link, about: Iterable[Peer], *, remove: bool) -> Iterator[pb.Peers]:
+    """News of other peers, as far as the link does not know it, and of those alone that can be dialled."""
+    message = pb.Peers(remove=remove)
+    for peer in about:
+        if not has_identity(peer) or (link.peer and link.peer.place == peer.place):
+            continue
+        if remove:
+            text = link.shared.pop(peer.place, None)
+        else:
+            text = None if peer.place in link.shared else str(peer)
+            link.shared.setdefault(peer.place, str(peer))
+        if text is None:
+            continue
+        if message.ids and message.ByteSize() + len(text.encode()) + 4 > BATCH_BYTES:
+            yield message
+            message = pb.Peers(remove=remove)
+        message.ids.append(text)
+    if message.ids:
+        yield message

@@ -1,0 +1,365 @@
+"""One gateway and single peers: handshakes, results, strictness, and what a peer cannot do to others."""
+
+from typing import Any
+
+import pytest
+
+from bccnd.dndm.core import FAULTS_LIMIT, HANDSHAKE_SECONDS, HANDSHAKES_LIMIT, Gateway
+from bccnd.dndm.effects import Close, Effect, Publish, Send, Subscribe, Watch
+from bccnd.dndm.options import Options
+from bccnd.relay.moment import Moment
+from bccnd.wire.dndm import messages_pb2 as pb
+from bccnd.wire.dndm.frame import Frame
+from bccnd.wire.dndm.frame import parse as frame_of
+from bccnd.wire.dndm.messages import Known, decode, encode, join
+from bccnd.wire.dndm.peers import parse as parse_peer
+
+ME = "tcp://10.0.0.1:1/?bccn=a"
+NOW_NS = 1_700_000_000_000_000_000
+ROUTE, CHANNEL = "T@a.b", "dndm/a/b/T"
+
+
+class One:
+    """A gateway that is called by hand."""
+
+    def __init__(self, **options: Any) -> None:
+        self.core = Gateway(Options(ME, **options))
+        self.now = 0.0
+        self.effects: list[Effect] = []
+
+    @property
+    def at(self) -> Moment:
+        return Moment(self.now, NOW_NS + int(self.now * 1e9))
+
+    def open(self, number: int, *, scheme: str = "tcp", dialled: str = "") -> None:
+        self.core.connected(number, scheme, self.at, parse_peer(dialled) if dialled else None)
+
+    def hears(self, number: int, message: Known | bytes, **header: Any) -> list[Effect]:
+        """What follows."""
+        if isinstance(message, bytes):
+            data = join(pb.Header(**{"type": pb.MESSAGE, "timestamp": 7, **header}), message)
+        else:
+            told, body = decode(frame_of(encode(message, 7)))
+            told.MergeFrom(pb.Header(**header))
+            assert not isinstance(body, bytes)
+            data = join(told, body.SerializeToString())
+        return self.reads(number, data)
+
+    def reads(self, number: int, data: bytes) -> list[Effect]:
+        self.core.received(number, data, self.at)
+        return self.core.take()
+
+    def peer(self, number: int, path: str = "", **adverts: Any) -> list[Effect]:
+        """A peer whose handshake is done."""
+        self.open(number)
+        me = f"tcp://10.0.1.{number}:1/{path}"
+        self.hears(number, pb.Handshake(me=me, you=ME, stage=pb.INITIAL))
+        return self.hears(number, pb.Handshake(me=me, you=ME, stage=pb.FINAL, **adverts))
+
+
+def told(effects: list[Effect], number: int) -> list[Known | bytes]:
+    """The messages sent to a link."""
+    return [
+        decode(frame_of(each.data))[1] for each in effects if isinstance(each, Send) and each.link == number
+    ]
+
+
+def closes(effects: list[Effect]) -> list[str]:
+    return [each.reason for each in effects if isinstance(each, Close)]
+
+
+def intent(route: str = ROUTE, **fields: Any) -> pb.Intent:
+    return pb.Intent(**{"route": route, "register": True, **fields})
+
+
+def interest(route: str = ROUTE, **fields: Any) -> pb.Interest:
+    return pb.Interest(**{"route": route, "register": True, **fields})
+
+
+def test_an_acceptor_answers_with_its_adverts_and_peers() -> None:
+    one = One()
+    one.peer(1, interests=[interest()])
+    one.open(2)
+    hello = pb.Handshake(me="tcp://10.0.1.2:1/arm", you=ME, stage=pb.INITIAL)
+    final, peers = told(one.hears(2, hello), 2)
+    assert isinstance(final, pb.Handshake)
+    assert (final.me, final.you, final.stage) == (ME, "tcp://10.0.1.2:1/arm", pb.FINAL)
+    assert (list(final.interests), list(final.intents)) == ([], [])
+    assert peers == pb.Peers(ids=["tcp://10.0.1.1:1/"])
+
+
+def test_a_dialler_begins_and_ends_the_handshake() -> None:
+    one = One()
+    one.peer(1, intents=[intent()])
+    one.open(2, dialled="tcp://10.0.1.2:1/")
+    (initial,) = told(one.core.take(), 2)
+    assert initial == pb.Handshake(me=ME, you="tcp://10.0.1.2:1/", stage=pb.INITIAL)
+    effects = one.hears(
+        2, pb.Handshake(me="tcp://10.0.1.2:1/", you=ME, stage=pb.FINAL, interests=[interest()])
+    )
+    final, *others = told(effects, 2)
+    assert isinstance(final, pb.Handshake)
+    assert final.stage == pb.FINAL
+    assert [(each.route, each.hops) for each in final.intents] == [(ROUTE, 1)]
+    assert Subscribe(CHANNEL) in effects
+    assert any(isinstance(each, pb.Intent) and each.hops == 0 for each in others)
+    assert [type(each) for each in told(effects, 1)] == [pb.Peers, pb.Interest, pb.NotifyIntent]
+
+
+def test_an_update_of_the_handshake_brings_adverts() -> None:
+    one = One()
+    one.peer(1)
+    update = pb.Handshake(me="tcp://10.0.1.1:1/", stage=pb.UPDATE, intents=[intent()])
+    assert one.hears(1, update) == [Watch(CHANNEL)]
+
+
+@pytest.mark.parametrize("message", [intent(), pb.Peers(), pb.Addrbook(), b"x"])
+def test_a_stranger_is_not_listened_to(message: Known | bytes) -> None:
+    one = One()
+    one.open(1)
+    assert closes(one.hears(1, message, route=ROUTE)) == ["before the handshake"]
+    assert one.reads(1, encode(intent(), 1)) == []
+
+
+def test_a_stranger_has_so_much_time() -> None:
+    one = One()
+    one.open(1)
+    assert one.core.due == HANDSHAKE_SECONDS
+    one.now = HANDSHAKE_SECONDS
+    one.core.tick(one.at)
+    assert closes(one.core.take()) == ["no handshake"]
+
+
+def test_links_have_a_bound() -> None:
+    one = One(links=2)
+    for number in (1, 2, 3):
+        one.open(number)
+    assert one.core.take() == [Close(3, "full")]
+
+
+def test_who_shakes_hands_all_the_time_is_let_go() -> None:
+    one = One()
+    one.peer(1)
+    hello = pb.Handshake(me="tcp://10.0.1.1:1/", stage=pb.UPDATE)
+    assert [closes(one.hears(1, hello)) for _ in range(HANDSHAKES_LIMIT - 1)][-1] == ["handshakes"]
+
+
+def test_a_board_that_starts_again_is_told_all_again() -> None:
+    one = One()
+    one.peer(2, interests=[interest("U@x")])
+    one.peer(1, intents=[intent()], interests=[interest()])
+    effects = one.hears(1, pb.Handshake(me="tcp://10.0.1.1:1/", you=ME, stage=pb.INITIAL))
+    (final, *_) = told(effects, 1)
+    assert isinstance(final, pb.Handshake)
+    assert [each.route for each in final.interests] == ["U@x"]
+    taken_back = [each for each in told(effects, 2) if isinstance(each, pb.Intent | pb.Interest)]
+    assert taken_back == [pb.Intent(route=ROUTE), pb.Interest(route=ROUTE)]
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        (intent(), ""),
+        (intent("nonsense"), "route"),
+        (b"x", ""),
+        (pb.Peers(ids=["nonsense"]), "peer"),
+        (pb.Peers(ids=["tcp://10.9.9.9:1/"]), ""),
+        (pb.Addrbook(entries=[pb.AddrbookEntry(peer="?")]), "peer"),
+        (pb.Ping(payload=b"x"), ""),
+    ],
+)
+def test_a_result_answers_what_wants_one(message: Known | bytes, error: str) -> None:
+    one = One()
+    one.peer(1)
+    effects = one.hears(1, message, route=ROUTE, want_result=True)
+    assert told(effects, 1)[-1] == pb.Result(nonce=7, error=int(bool(error)), description=error)
+    assert pb.Result() not in told(one.hears(1, message, route=ROUTE), 1)
+
+
+def test_a_result_wants_no_result() -> None:
+    one = One()
+    one.peer(1)
+    assert one.hears(1, pb.Result(nonce=1), want_result=True) == []
+
+
+def test_an_intent_is_notified_once_of_an_interest() -> None:
+    one = One()
+    one.peer(1, intents=[intent()])
+    one.core.listened(CHANNEL, True, one.at)
+    wanted = told(one.core.take(), 1)
+    assert [type(each) for each in wanted] == [pb.Interest, pb.NotifyIntent]
+    assert one.hears(1, intent()) == []
+    one.core.listened(CHANNEL, True, one.at)
+    one.core.listened(CHANNEL, False, one.at)
+    assert told(one.core.take(), 1) == [pb.Interest(route=ROUTE)]
+
+
+def test_a_message_is_published_until_nobody_listens() -> None:
+    one = One()
+    one.peer(1, intents=[intent()])
+    assert one.hears(1, b"x", route=ROUTE) == [Publish(CHANNEL, b"x")]
+    one.core.listened(CHANNEL, False, one.at)
+    assert one.hears(1, b"x", route=ROUTE) == []
+
+
+def test_what_the_bus_cannot_carry_goes_to_peers() -> None:
+    one = One(payload=10)
+    one.peer(1, intents=[intent()])
+    one.peer(2, interests=[interest()])
+    (sent,) = one.hears(1, b"x" * 11, route=ROUTE)
+    assert isinstance(sent, Send)
+    assert sent.link == 2
+    assert one.core.links[0].counts["too large for the bus"] == 1
+
+
+def test_a_message_of_a_trusted_peer_is_an_intent() -> None:
+    one = One()
+    one.peer(1)
+    assert one.hears(1, b"x", route=ROUTE) == [Watch(CHANNEL), Publish(CHANNEL, b"x")]
+
+
+def test_types_of_users_are_messages_and_others_are_none() -> None:
+    one = One()
+    one.peer(1, intents=[intent()])
+    one.peer(2, interests=[interest()])
+    (_, sent) = one.hears(1, b"x", route=ROUTE, type=pb.USER_TYPES)
+    assert isinstance(sent, Send)
+    assert decode(frame_of(sent.data))[0].type == pb.USER_TYPES
+    assert one.hears(1, b"x", route=ROUTE, type=pb.UNSPECIFIED_TYPE) == []
+    assert one.core.links[0].counts["type"] == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "wrong"),
+    [
+        (intent("T@leg"), "path"),
+        (intent("arm#short"), "route"),
+        (intent("T@arm.left"), ""),
+        (interest("T@leg"), ""),
+        (b"x", "no intent"),
+    ],
+)
+def test_strictly_a_peer_keeps_to_its_path(message: Known | bytes, wrong: str) -> None:
+    one = One(strict=True)
+    one.peer(1, "arm")
+    one.hears(1, message, route="T@arm.right")
+    assert +one.core.links[0].counts == ({wrong: 1, "faults": 1} if wrong else {})
+
+
+def test_strictly_nobody_is_dialled_for_others() -> None:
+    one = One(strict=True)
+    one.peer(1)
+    one.hears(1, pb.Peers(ids=["tcp://10.9.9.9:1/"]))
+    one.hears(1, pb.Addrbook(entries=[pb.AddrbookEntry(peer="tcp://10.9.9.9:1/")]))
+    one.core.tick(one.at)
+    assert all(isinstance(each, Send) for each in one.core.take())
+
+
+def test_strictly_a_stranger_cannot_send_a_peer_away() -> None:
+    for strict in (False, True):
+        one = One(strict=strict)
+        one.peer(1, intents=[intent()])
+        one.open(2)
+        hello = pb.Handshake(me="tcp://10.0.1.1:1/", you=ME, stage=pb.INITIAL)
+        effects = one.hears(2, hello)
+        assert Close(2 if strict else 1, "twice") in effects
+        assert [link.number for link in one.core.links] == [1 if strict else 2]
+
+
+def test_routes_of_a_peer_are_bounded_for_it_alone() -> None:
+    one = One(routes=3)
+    one.peer(1, intents=[intent(f"T@{number}") for number in range(5)])
+    one.peer(2)
+    assert one.hears(2, intent("T@4")) != []
+    assert one.core.links[0].counts["limit"] == 1
+    assert one.hears(1, b"x", route="T@9") == []
+
+
+def test_adverts_beyond_the_rate_are_dropped() -> None:
+    one = One()
+    one.peer(1)
+    flood = pb.Intents(intents=[intent("T@a", register=number % 2 == 0) for number in range(1000)])
+    effects = [one.hears(1, flood) for _ in range(2)]
+    assert len(effects[0]) == 512
+    assert effects[1] == []
+    one.now = 1.0
+    assert len(one.hears(1, flood)) < 110
+
+
+def test_a_peer_with_many_faults_is_let_go() -> None:
+    one = One()
+    one.peer(1)
+    effects = [closes(one.hears(1, intent("nonsense"))) for _ in range(FAULTS_LIMIT + 1)]
+    assert effects[-2:] == [[], ["faults"]]
+
+
+def test_a_broken_frame_ends_a_link_but_no_serial_line() -> None:
+    one = One()
+    one.peer(1)
+    assert closes(one.reads(1, b"?")) == ["frame"]
+    one.open(2, scheme="serial")
+    hello = encode(pb.Handshake(me="serial:///dev/ttyS0/arm", stage=pb.INITIAL), 1)
+    assert one.reads(2, b"boot \xfa" + hello[:-3]) == []
+    assert told(one.reads(2, hello[-3:]), 2) != []
+
+
+def test_a_silent_line_gives_up_what_has_begun() -> None:
+    one = One()
+    one.open(1, scheme="serial")
+    hello = encode(pb.Handshake(me="serial:///dev/ttyS0/arm", stage=pb.INITIAL), 1)
+    begun = Frame(b"", bytes(2000)).serialize()[:50]
+    assert one.reads(1, begun + hello) == []
+    one.now = one.core.due
+    assert one.now < HANDSHAKE_SECONDS
+    one.core.tick(one.at)
+    assert [type(each) for each in told(one.core.take(), 1)][:1] == [pb.Handshake]
+
+
+def test_a_slow_peer_loses_messages_and_is_let_go() -> None:
+    one = One(backlog=1000)
+    one.peer(1, intents=[intent()])
+    one.peer(2, interests=[interest()])
+    one.peer(3, interests=[interest()])
+    for number in (2, 3):
+        one.core.backlog(number, 0, one.at)
+    got = {2: 0, 3: 0}
+    for number in range(30):
+        for effect in one.hears(1, b"x" * 100, route=ROUTE, timestamp=number + 1):
+            if isinstance(effect, Send):
+                got[effect.link] += 1
+        one.core.backlog(3, 0, one.at)
+    assert got[3] == 30
+    assert 0 < got[2] < 10
+    one.core.backlog(2, 2001, one.at)
+    assert closes(one.core.take()) == ["slow"]
+
+
+def test_all_is_told_again_to_one_peer_in_a_call() -> None:
+    one = One()
+    for number in (1, 2, 3):
+        one.peer(number, interests=[interest()])
+    one.now = 30.0
+    again = []
+    while one.core.due <= one.now:
+        one.core.tick(one.at)
+        effects = one.core.take()
+        again.append([n for n in (1, 2, 3) if any(isinstance(each, pb.Intents) for each in told(effects, n))])
+    assert again == [[1], [2], [3]]
+
+
+def test_a_message_of_the_bus_that_is_no_route_is_counted() -> None:
+    one = One()
+    one.core.came("other/channel", b"x", one.at)
+    assert one.core.counts == {"bus: channel": 1}
+    assert one.core.take() == []
+
+
+def test_a_link_that_is_gone_says_nothing_more() -> None:
+    one = One()
+    one.peer(1, intents=[intent()])
+    one.core.closed(1, one.at)
+    one.core.take()
+    assert one.reads(1, encode(intent(), 1)) == []
+    one.core.closed(1, one.at)
+    one.core.backlog(1, 10**9, one.at)
+    assert one.core.take() == []

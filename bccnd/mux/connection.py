@@ -27,6 +27,7 @@ from bccnd.mux.carrier import Carrier, CarrierError, foreign_line, is_foreign
 from bccnd.mux.conversation import Conversation
 from bccnd.mux.daemon import Daemon
 from bccnd.mux.peer import Peer
+from bccnd.mux.turns import Turns
 from bpmux.endpoint import Endpoint
 from bpmux.errors import BpmuxError
 
@@ -49,6 +50,7 @@ class House:
         self.daemon = daemon
         self.accounts = accounts
         self.archive = archive or Archive(loop, None)
+        self.turns = Turns(loop)
         self.connections: set[Connection] = set()
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
@@ -146,7 +148,7 @@ class Connection:
                     self._say_last(foreign_line(data[:256]), "foreign")
                     return
             now = self._loop.time()
-            events = self._endpoint.receive(data, now, limits.CHUNKS)
+            events = self._endpoint.receive(data, now, self._house.turns.share(self.peer.uid))
             self._conversation.handle(events)
             if not self._is_greeted and self._endpoint.room(self._endpoint.top):
                 self._greet()

@@ -36,6 +36,8 @@ READ = 64 * 1024
 # Work of one turn, in chunks, as ``Endpoint.work`` counts it: some milliseconds. What has come besides waits for the
 # next turn, and the others have theirs between.
 CHUNKS = 1024
+# The least of it, where a user has many connections: the work of half an opening.
+SHARE = 16
 # Chunks that have the work of one frame of WebSocket, or record of TLS; and how many of these there are in a turn.
 FRAME = 4
 FRAMES = CHUNKS // FRAME

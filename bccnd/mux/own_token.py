@@ -26,16 +26,27 @@ def own_bearer(settings: MuxSettings) -> Bearer | None:
         return None
     file = _folder(settings) / NAME
     try:
-        with suppress(FileExistsError):
-            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w") as stream:
-                stream.write(f"{secrets.token_hex(BYTES)}\n")
+        if not os.path.lexists(file):
+            _make(file)
     except OSError as error:
         raise ConfigError(
             f"web: the settings name no tokens, and none can be made in {file}: {error.strerror}"
         ) from None
     groups = dict.fromkeys((os.getegid(), *os.getgroups()))
     return Bearer(name="page", file=file, user=os.geteuid(), groups=tuple(groups)[:GROUPS_LIMIT])
+
+
+def _make(file: Path) -> None:
+    """Whole, or not at all, or by another door that starts at this moment. Raises ``OSError``."""
+    part = file.with_name(f".{NAME}.{secrets.token_hex(8)}")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(f"{secrets.token_hex(BYTES)}\n")
+        with suppress(FileExistsError):
+            os.link(part, file)
+    finally:
+        part.unlink()
 
 
 def _folder(settings: MuxSettings) -> Path:

@@ -8,10 +8,14 @@ Rules
   columns and the rows of one portion, never a file.
 - A file that is damaged, or is removed before it is read, is left out, and its time is said to be missing. So is
   all time between a file and the next one, and what the recorder says it lost.
-- A file that is open stays readable when the recorder removes it.
+- A file that is open stays readable when the recorder removes it. Nothing but a plain file is opened: another would
+  have the thread wait for somebody who writes.
+- Times are read, and not what the footer says of them: Arrow aborts the process when it is asked for what a damaged
+  footer says of a column.
 """
 
 import os
+import stat
 from collections import deque
 from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
@@ -25,7 +29,7 @@ import pyarrow.parquet as pq
 import bccn
 from bccnd.mux import limits
 from bccnd.mux.portion import NoRecordError, Portion, recv, unrecorded
-from bccnd.mux.span import SECOND_NS, Span
+from bccnd.mux.span import LATEST_NS, SECOND_NS, Span
 from bccnd.recorder.layout import SUFFIX, UNFINISHED, Direction, Mark, host_folder
 
 DATE = "date="
@@ -38,13 +42,19 @@ DELIVERED = pa.array(["ok", "repaired"], pa.string())
 
 # When a file was opened, and its name, before all files.
 FIRST = -1, ""
+# Of a row group, which is asked as a whole for its channels: sixteen times what the recorder writes.
+GROUP_ROWS = 1 << 20
+# Of a time.
+DIGITS = len(str(LATEST_NS))
 # Channels of which it is remembered whether they match.
 CHANNELS = 65_536
 
 NOTHING = "nothing was recorded"
 REMOVED = "a file was removed before it was read"
 # Whatever reading other bytes than the recorder wrote can raise.
-DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError)
+DAMAGE = (
+    pa.ArrowException, OSError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError, MemoryError,
+)  # fmt: skip
 
 
 class Record:
@@ -106,8 +116,9 @@ class Record:
             if is_first:  # a file ends before the next one is opened
                 while len(found) > 1 and found[1][0] <= self._span.from_ns:
                     del found[0]
-            if not self._files:
+            if found:
                 self._files.extend((opened, folder / name) for opened, name in found)
+                break
 
     def _folders(self, is_first: bool) -> list[Path]:
         """Of the host, one a day."""
@@ -122,7 +133,10 @@ class Record:
 
     def _file(self, opened: int, path: Path) -> Iterator[Portion]:
         try:
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise OSError(f"{path} is no plain file")
             file = pq.ParquetFile(path, read_dictionary=WORDS, page_checksum_verification=True)
+            _check(file)
         except FileNotFoundError:
             self._why = REMOVED
             return
@@ -132,10 +146,8 @@ class Record:
         with file:
             yield self._skip_to(opened)
             try:
-                time_at = file.schema_arrow.get_field_index("time_ns")
                 for group in range(file.num_row_groups):
-                    stated = file.metadata.row_group(group).column(time_at).statistics
-                    least, most = stated.min, stated.max
+                    least, most = _times(file, group)
                     if least <= self._span.until_ns and most >= self._span.from_ns:
                         yield from self._group(file, group)
                     self._reached = max(self._reached, min(most, self._span.until_ns))
@@ -186,6 +198,12 @@ class Record:
         return known
 
 
+def _times(file: pq.ParquetFile, group: int) -> tuple[int, int]:
+    """The first and the last. Raises one of DAMAGE."""
+    times = pc.min_max(file.read_row_group(group, ["time_ns"], use_threads=False).column("time_ns")).as_py()
+    return int(times["min"]), int(times["max"])
+
+
 def _array(rows: pa.Table, name: str) -> Any:
     column = rows.column(name).unify_dictionaries()
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
@@ -210,6 +228,12 @@ def _items(rows: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
     return items
 
 
+def _check(file: pq.ParquetFile) -> None:
+    """Raises ``ValueError`` for a row group that no recorder writes."""
+    if any(file.metadata.row_group(each).num_rows > GROUP_ROWS for each in range(file.num_row_groups)):
+        raise ValueError(f"a row group of more than {GROUP_ROWS} rows")
+
+
 def _date(time_ns: int) -> str:
     return f"{DATE}{datetime.fromtimestamp(time_ns // SECOND_NS, UTC):%Y-%m-%d}"
 
@@ -225,4 +249,5 @@ def _names(folder: Path) -> list[str]:
 def _opened(name: str) -> tuple[int, str] | None:
     """When the file was opened, by its name, and the name; None for one that is not whole, or not the recorder's."""
     opened = name.partition("-")[0]
-    return (int(opened), name) if name.endswith(SUFFIX) and opened.isdigit() else None
+    is_time = opened.isascii() and opened.isdigit() and len(opened) <= DIGITS and int(opened) <= LATEST_NS
+    return (int(opened), name) if name.endswith(SUFFIX) and is_time else None

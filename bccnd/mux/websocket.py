@@ -133,10 +133,13 @@ class WebSocket:
         protocol = self._protocol
         status, text, peer = self._judged(request)
         if not status and request.path != PATH:
-            protocol.send_response(_answer(self._pages[request.path], request.headers))
+            protocol.send_response(_answer(self._pages[request.path], request))
             raise CarrierError("page")
         if status:
-            protocol.send_response(protocol.reject(status, text))
+            refused = protocol.reject(status, text)
+            if status == HTTPStatus.METHOD_NOT_ALLOWED:
+                refused.headers["Allow"] = "GET"
+            protocol.send_response(refused)
             raise CarrierError("http")
         response = protocol.accept(request)
         protocol.send_response(response)
@@ -151,7 +154,10 @@ class WebSocket:
             return 403, "This is no name of the door: see hosts in its settings.\n", None
         if origin and origin not in self._tokens.origins and origin.partition("://")[2] != host:
             return 403, "Pages from there may not come in: see origins in the settings.\n", None
-        if request.path in self._pages:
+        is_page = request.path in self._pages
+        if _method(request) not in (("GET", "HEAD") if is_page else ("GET",)):
+            return HTTPStatus.METHOD_NOT_ALLOWED, "There is only something to get here.\n", None
+        if is_page:
             return 0, "", None
         if request.path != PATH:
             return 404, f"There is a WebSocket at {PATH}, and nothing of that name.\n", None
@@ -172,15 +178,21 @@ def _only(headers: Headers, name: str) -> str:
     return values[0] if len(values) == 1 else ""
 
 
-def _answer(page: Page, asked: Headers) -> Response:
-    """The page, or that the browser has it as it is."""
-    known = {each.strip().removeprefix("W/") for each in ",".join(asked.get_all("If-None-Match")).split(",")}
+def _method(request: Request) -> str:
+    """Libraries that do not say it take no other."""
+    return getattr(request, "method", "GET")
+
+
+def _answer(page: Page, request: Request) -> Response:
+    """The page, or its head, or that the browser has it as it is."""
+    tags = ",".join(request.headers.get_all("If-None-Match"))
+    known = {each.strip().removeprefix("W/") for each in tags.split(",")}
     dated = [("Date", formatdate(usegmt=True)), ("ETag", page.tag)]
     if known & {page.tag, "*"}:
         status, body, described = HTTPStatus.NOT_MODIFIED, b"", []
     else:
-        status, body = HTTPStatus.OK, page.body
-        described = [("Content-Type", page.kind), ("Content-Length", str(len(body)))]
+        status, body = HTTPStatus.OK, page.body if _method(request) == "GET" else b""
+        described = [("Content-Type", page.kind), ("Content-Length", str(len(page.body)))]
     return Response(status.value, status.phrase, Headers([*dated, *described, *HEADERS]), body)
 
 

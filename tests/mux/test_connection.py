@@ -272,6 +272,19 @@ async def test_others_have_their_turns_beside_much_work(world: World) -> None:
     assert working.is_behind
 
 
+async def test_connections_of_a_user_share_the_work_of_a_turn(world: World) -> None:
+    for _ in range(10):
+        world.enter().send(CREDIT + head(chunks.PING, TOP) * (limits.READ - len(CREDIT)))
+    endpoints = [connection._endpoint for connection in world.house.connections]
+    await until(lambda: all(each.is_behind for each in endpoints))
+    for _ in range(20):
+        before = [each.work for each in endpoints]
+        await asyncio.sleep(0)
+        done = [each.work - was for each, was in zip(endpoints, before, strict=True)]
+        assert min(done) > 0
+        assert sum(done) < 2 * limits.CHUNKS
+
+
 async def test_what_waits_for_its_turn_weighs(world: World) -> None:
     theirs = world.enter()
     connection = world.connection

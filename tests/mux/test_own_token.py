@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bccnd.errors import ConfigError
+from bccnd.errors import BccndError, ConfigError
 from bccnd.mux.guests import Guests
 from bccnd.mux.own_token import own_bearer
 from bccnd.mux.settings import Bearer, MuxSettings
@@ -25,6 +25,37 @@ def test_it_is_made_once_and_for_its_user_alone(tmp_path: Path) -> None:
     assert (len(token), peer.uid) == (64, os.geteuid())
     assert own_bearer(settings) == own
     assert Guests.of(settings, own).tokens.users[0][0] == token  # type: ignore[union-attr]
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("planted", ["of another user", "readable", "link", "fifo"])
+def test_a_token_that_somebody_else_laid_there_opens_nothing(tmp_path: Path, planted: str) -> None:
+    """As in a folder that others may write to."""
+    settings = MuxSettings(web=WEB, socket=str(tmp_path / "bus.sock"))
+    file, theirs = tmp_path / "mux.token", tmp_path / "theirs"
+    if planted == "fifo":
+        os.mkfifo(file, 0o600)
+    else:
+        target = theirs if planted == "link" else file
+        target.write_text("known-to-somebody-else\n")
+        target.chmod(0o644 if planted == "readable" else 0o600)
+        if planted != "readable":
+            os.chown(target, 4711, 4711)
+        if planted == "link":
+            file.symlink_to(theirs)
+    with pytest.raises(BccndError):
+        Guests.of(settings, own_bearer(settings))
+
+
+def test_one_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = MuxSettings(web=WEB, socket=str(tmp_path / "bus.sock"))
+    full = Path("/dev/full").open("w")  # noqa: SIM115 - whoever writes to it closes it
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdopen", lambda made, _: (os.close(made), full)[1])
+        with pytest.raises(ConfigError, match="No space left"):
+            own_bearer(settings)
+    assert list(tmp_path.iterdir()) == []
+    assert Guests.of(settings, own_bearer(settings)).tokens
 
 
 def test_it_lies_beside_the_socket_of_the_door_if_there_is_one(tmp_path: Path) -> None:

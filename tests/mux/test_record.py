@@ -1,5 +1,6 @@
 """Recorded files, read back in the span and by the pattern, whatever became of them."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from bccnd.mux import limits
+from bccnd.mux import record as record_module
 from bccnd.mux.portion import NoRecordError, key_of, time_of
 from bccnd.mux.record import Record
 from bccnd.mux.span import Span
@@ -219,3 +221,48 @@ def test_a_record_may_be_closed_at_any_time(tmp_path: Path) -> None:
     found = Record(tmp_path, "here", Span(NOON, None, ">"))
     found.next()
     found.close()
+
+
+def test_a_footer_that_lies_ends_nobody(tmp_path: Path) -> None:
+    """Whatever a byte of it is turned into. Arrow aborts the process when it is asked for some of what these say."""
+    record(tmp_path, (0, 10, [rows(1)]), (10, 20, [rows(11)])).end()
+    path = whole(tmp_path)[0]
+    sound = path.read_bytes()
+    footer = len(sound) - 8 - int.from_bytes(sound[-8:-4], "little")
+    for at in range(footer, len(sound), 9):
+        path.write_bytes(sound[:at] + bytes([sound[at] ^ 0x10]) + sound[at + 1 :])
+        seen = read(tmp_path, 0)[0]
+        assert seen[-1] == 11, (at, seen)
+
+
+def test_names_that_no_recorder_gives_are_passed_over(tmp_path: Path) -> None:
+    """A FIFO that nobody writes to is one of them: the thread would wait for ever."""
+    record(tmp_path, (0, 10, [rows(1)]), (20, 30, [rows(21)])).end()
+    folder = whole(tmp_path)[0].parent
+    for stem in ("²", "9" * 200, str(2**63), "-1", "", "1_0"):
+        (folder / f"{stem}-0.parquet").touch()
+    fifo = f"{NOON + 10}-0.parquet"
+    os.mkfifo(folder / fifo)
+    (folder / f"{NOON + 11}-0.parquet").mkdir()
+    (tmp_path / "date=soon").mkdir()
+    assert read(tmp_path, 0)[0] == [1, (10, 20, f"{NOON + 11}-0.parquet cannot be read"), 21]
+
+
+def test_a_row_group_that_no_recorder_writes_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_module, "GROUP_ROWS", 4)
+    record(tmp_path, (0, 10, [rows(1)]), (10, 20, [rows(*range(11, 19))]), (20, 30, [rows(21)])).end()
+    why = f"{whole(tmp_path)[1].name} cannot be read"
+    assert read(tmp_path, 0)[0] == [1, (10, 20, why), 21]
+
+
+def test_each_day_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    days = 6
+    record(tmp_path, *[(at * DAY_NS, at * DAY_NS + 10, [rows(at * DAY_NS + 1)]) for at in range(days)]).end()
+    looked: list[str] = []
+    names = record_module._names
+    monkeypatch.setattr(record_module, "_names", lambda folder: looked.append(folder) or names(folder))
+    seen, _ = read(tmp_path, 0)
+    assert len(seen) == 2 * days - 1
+    assert len(looked) <= 2 * days + 1

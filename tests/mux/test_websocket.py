@@ -205,6 +205,25 @@ def test_a_page_needs_a_right_host_and_no_token() -> None:
 
 
 @pytest.mark.parametrize(
+    ("method", "path", "status", "body"),
+    [
+        ("HEAD", "/", b"200", b""), ("POST", "/", b"405", b"something to get here.\n"),
+        ("TRACE", "/", b"405", b"something to get here.\n"), ("HEAD", "/bus", b"405", b"something to get here.\n"),
+        ("POST", "/bus", b"405", b"something to get here.\n"), ("PUT", "/other", b"405", b"something to get here.\n"),
+    ],
+)  # fmt: skip
+def test_nothing_but_getting_is_allowed(method: str, path: str, status: bytes, body: bytes) -> None:
+    carrier = WebSocket(TOKENS, {"/": Page.of("text/html; charset=utf-8", b"<!doctype html>")})
+    with pytest.raises(CarrierError, match="page" if status == b"200" else "http"):
+        carrier.received(f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:5480\r\n\r\n".encode())
+    head, _, said = carrier.outgoing().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 " + status)
+    assert said == (b"There is only " + body if body else b"")
+    assert (b"Allow: GET" in head) == (status == b"405")
+    assert not carrier.is_ready
+
+
+@pytest.mark.parametrize(
     ("known", "status"),
     [("{tag}", b"304"), ('"other", W/{tag}', b"304"), ("*", b"304"), ('"other"', b"200"), ("", b"200")],
 )

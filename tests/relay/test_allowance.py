@@ -67,13 +67,14 @@ def test_a_clock_that_stands_or_goes_back_takes_nothing_away() -> None:
 @pytest.mark.parametrize("eight", [20, 200])
 def test_who_asks_seldom_is_answered_whoever_floods(eight: int, crowd: int) -> None:
     shares = Shares(eight)
+    askers = [(b"loud%d" % number, b"x%d" % (asker % 4)) for number in range(crowd) for asker in range(20)]
     answered = 0
     for tenth in range(-100, 300):
-        for number in range(crowd):
-            for asker in range(20):
-                shares.take(b"loud%d" % number, b"x%d" % (asker % 4), 100.0 + tenth / 10)
+        now = 100.0 + tenth / 10
+        for host, asker in askers:
+            shares.take(host, asker, now)
         if tenth >= 0 and tenth % 10 == 9:
-            answered += shares.take(b"quiet", b"x", 100.0 + tenth / 10)
+            answered += shares.take(b"quiet", b"x", now)
     assert answered == 30
 
 

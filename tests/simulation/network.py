@@ -62,9 +62,12 @@ class Listener(Protocol):
     def hear(self, flight: Flight) -> None: ...
 
 
-def roll(*numbers: int) -> int:
-    """32 bits that depend on all numbers, and look like chance."""
-    x = 0
+def roll(*numbers: int, after: int = 0) -> int:
+    """32 bits that depend on all numbers, and look like chance.
+
+    ``after``: what the first of them rolled, so ``roll(2, after=roll(1))`` is ``roll(1, 2)``.
+    """
+    x = after
     for number in numbers:
         x = (x ^ number) * 0x9E3779B1 & MASK
         x ^= x >> 16
@@ -165,11 +168,12 @@ class Network:
             story.fate(leaves, sent, "nobody hears {what}: the link of {who}", sender.name)
             return
         plain = not (plan.jitter or plan.late or plan.doubled)
+        of_listeners = roll(key, 2)
         for listener in self._listeners[sender.segment]:
             if listener is sender and not plan.echo:
                 continue
             loss = self.links[listener.number].loses(leaves, up=False)
-            dice = 0 if plain and not loss else roll(key, 2, listener.number)
+            dice = 0 if plain and not loss else roll(listener.number, after=of_listeners)
             if loss and dice < loss * MASK:
                 story.fate(leaves, sent, "{who} does not hear {what}: its link", listener.name)
             elif not self._connected(sender.number, listener.number, leaves):
@@ -180,17 +184,17 @@ class Network:
                 self._disturbed(listener, sent, leaves + plan.delay, dice)
 
     def _disturbed(self, listener: Listener, sent: Sent, arrives: float, dice: int) -> None:
-        plan = self._plan
-        then = arrives + plan.jitter * roll(dice, 3) / MASK
-        if roll(dice, 4) < plan.late * MASK:
-            then += plan.late_seconds * roll(dice, 5) / MASK
+        plan, dice = self._plan, roll(dice)
+        then = arrives + plan.jitter * roll(3, after=dice) / MASK
+        if plan.late and roll(4, after=dice) < plan.late * MASK:
+            then += plan.late_seconds * roll(5, after=dice) / MASK
             self._world.story.fate(then, sent, "{what} comes late to {who}", listener.name)
         else:
             link = self.links[listener.number]
             then = link.clear_at = max(then, link.clear_at)
         self._arrive(listener, sent, then)
-        if roll(dice, 6) < plan.doubled * MASK:
-            then += (plan.jitter + 0.001) * roll(dice, 7) / MASK
+        if plan.doubled and roll(6, after=dice) < plan.doubled * MASK:
+            then += (plan.jitter + 0.001) * roll(7, after=dice) / MASK
             self._world.story.fate(then, sent, "a copy of {what} comes to {who}", listener.name)
             self._arrive(listener, sent, then)
 

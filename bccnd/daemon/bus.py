@@ -260,8 +260,9 @@ class Bus:
             starts, ends = packets = read(session.port)
         except ConnectionResetError:
             # It left packets of ours unread. The kernel reports that once, before the packets that it sent, and the
-            # loop watches a descriptor no more that had an error.
+            # loop watches a descriptor no more that had an error. It begins anew only once all its watches are gone.
             self._loop.remove_reader(session.port)
+            self._loop.remove_writer(session.port)
             self._loop.add_reader(session.port, self._readable, session)
             self._relay.close(session, "gone")
             self._settle()

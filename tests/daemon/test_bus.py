@@ -51,6 +51,22 @@ def test_last_words_of_a_client_that_left_packets_unread(daemon: DaemonProcess, 
         wait_until(lambda: listener.status()["clients"] == 1, "the client to be forgotten")
 
 
+@pytest.mark.parametrize("count", [0, 1, 150], ids=["none", "one", "more than a batch"])
+def test_last_words_of_a_client_that_had_a_backlog(daemon: DaemonProcess, count: int) -> None:
+    with PacketClient(daemon.socket) as listener:
+        listener.subscribe("last/>")
+        with PacketClient(daemon.socket) as slow:
+            roomy(slow)
+            slow.subscribe("busy/>")
+            while listener.status()["queued"]["packets"] == 0:  # one by one: nobody waits for a turn then
+                listener.publish("busy/x", b"never read" * 100)
+            for chan, payload in numbered(count):
+                slow.publish(chan, payload)
+            slow.close()
+        assert [listener.message() for _ in range(count)] == numbered(count)
+        wait_until(lambda: listener.status()["clients"] == 1, "the client to be forgotten")
+
+
 @pytest.mark.parametrize("count", [1, 150], ids=["one", "more than a batch"])
 def test_last_words_of_a_client_that_a_delivery_finds_gone(daemon: DaemonProcess, count: int) -> None:
     with PacketClient(daemon.socket) as listener, PacketClient(daemon.socket) as busy:

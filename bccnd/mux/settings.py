@@ -164,7 +164,7 @@ class MuxSettings(BaseModel):
 _METAVARS = {
     "socket": "PATH", "listen": "ADDRESS", "socket_mode": "MODE", "metrics": "ADDRESS", "log_level": "LEVEL",
     "log_format": "FORMAT", "certificate": "FILE", "key": "FILE", "authorities": "FILE", "recorded": "FOLDER",
-    "web": "ADDR:PORT", "hosts": "NAMES", "origins": "URLS",
+    "web": "ADDR:PORT", "hosts": "NAMES", "origins": "URLS", "web_publish": "true|false",
 }  # fmt: skip
 
 DESCRIPTION = """\

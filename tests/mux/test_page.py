@@ -165,7 +165,29 @@ def test_it_publishes_and_pauses(browser: Browser, opening: str, shared_daemon: 
         assert "two" not in text(browser, "tail")
         publish(browser, "no channel", "")
         shows(browser, "publish-note", "channel")
+        browser.run(
+            "const box = document.getElementById('contains'); box.value = 'nowhere';"
+            "box.dispatchEvent(new Event('input')); document.getElementById('pause').click()"
+        )
+        shows(browser, "tail-note", "No message that contains nowhere yet.")
     assert browser.log() == []
+
+
+@CHROMIUM
+def test_a_door_that_wants_no_box_any_more_has_none(browser: Browser, opening: str, door: Door) -> None:
+    browser.go(opening)
+    wait_until(lambda: browser.run("return !document.getElementById('publish').hidden"), "a box")
+    door.terminate()
+    settings = door.config.read_text()
+    door.config.write_text("[mux]\n")
+    door.start()
+    try:
+        wait_until(lambda: browser.run("return document.getElementById('publish').hidden"), "no box")
+    finally:
+        door.terminate()
+        door.config.write_text(settings)
+        door.start()
+    browser.log()  # it tells of attempts to connect
 
 
 @CHROMIUM

@@ -62,14 +62,14 @@ async function open(token) {
   state();
   follow(bus, ofTail, none);
   askOn(bus, ofTail);
-  void offerToPublish(bus);
+  offerToPublish(bus);
   at("look").addEventListener("click", () => askNow(bus));
 }
 
 /** A box to publish, where the settings of the door want one. @param {any} bus */
-async function offerToPublish(bus) {
-  const settings = await fetch("/settings.json").then((answer) => answer.json());
-  at("publish").hidden = at("publish-link").hidden = !settings.publish;
+function offerToPublish(bus) {
+  void showBox();
+  bus.on("reconnected", () => void showBox()); // perhaps to a door with other settings
   at("publishing").addEventListener("submit", async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const channel = at("publish-channel").value;
@@ -81,6 +81,11 @@ async function offerToPublish(bus) {
       put(at("publish-note"), error instanceof Error ? error.message : `${error}`);
     }
   });
+}
+
+async function showBox() {
+  const settings = await fetch("/settings.json").then((answer) => answer.json(), () => undefined);
+  if (settings) at("publish").hidden = at("publish-link").hidden = !settings.publish;
 }
 
 /**

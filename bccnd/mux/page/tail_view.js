@@ -68,8 +68,8 @@ export class TailView {
     const { list, note, pause, form } = this.#parts;
     pause.setAttribute("aria-pressed", `${this.#tail.isPaused}`);
     const passed = this.#tail.passed.toLocaleString("en");
-    const isEmpty = !this.#tail.lines.length;
-    put(note, this.#tail.isPaused ? `Paused; ${passed} messages have passed since.` : isEmpty ? "No message yet." : "");
+    const none = this.#tail.contains ? `No message that contains ${this.#tail.contains} yet.` : "No message yet.";
+    put(note, this.#tail.isPaused ? `Paused; ${passed} messages have passed since.` : this.#tail.lines.length ? "" : none);
     const isAtEnd = list.scrollTop + list.clientHeight >= list.scrollHeight - 8;
     const lines = new Set(this.#tail.lines);
     for (const [entry, element] of this.#drawn) {

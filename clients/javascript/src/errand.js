@@ -27,6 +27,6 @@ export async function errand(session, question, { timeout, signal }) {
     link.leave(request);
   }
   if (answer.error) throw answer.error;
-  if (!answer.done) throw new TimedOutError("the door does not answer");
+  if (!answer.done) throw new TimedOutError("the door does not answer, or its daemon does not");
   return text;
 }

@@ -62,6 +62,6 @@ def test_a_name_is_not_empty() -> None:
 )
 def test_a_time_ago_needs_no_sign(text: str, found: str) -> None:
     assert moment(text) == found
-    for wrong in ("", "1 2", "\t", "é"):
+    for wrong in ("", "1 2", "\t", "é", "yesterday", "-", "1\n"):
         with pytest.raises(ArgumentTypeError, match="is no time"):
             moment(wrong)

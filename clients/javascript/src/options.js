@@ -20,6 +20,7 @@ const SMALLEST_WINDOW = 4 * 1024;
  * @returns {Settings}
  */
 export function settingsOf(options) {
+  if (typeof options !== "object") throw new InvalidError(`connect takes options: { address: ${JSON.stringify(options)} }`);
   const { format = "plain", separator = "/", tap = "off", timeout = TIMEOUT, wait = 0, window = WINDOW } = options;
   oneOf("format", format, "plain", "full");
   oneOf("separator", separator, "/", ".");

@@ -194,6 +194,8 @@ test("where nobody is, it is unavailable", async () => {
   for (const address of ["/run/bccnd/bus.sock", "unix:", "tls://127.0.0.1", "tls://127.0.0.1:65536", "http://127.0.0.1", "ws://["]) {
     await assert.rejects(connect({ address }), { code: "invalid" }, address);
   }
+  const noOptions = /** @type {any} */ (`unix:${folder}/none.sock`);
+  await assert.rejects(async () => connect(noOptions), { code: "invalid", message: /connect takes options/ });
 });
 
 test("a server that never answers is given up in time", async () => {

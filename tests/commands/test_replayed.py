@@ -54,7 +54,11 @@ def test_it_ends_after_a_number_or_a_time(shared_daemon: DaemonProcess, door: Do
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--since", "soon", "a"], 2, "'soon' is no time, such as 2026-11-21T10:00:00Z or 10m for 10 minutes ago"),
+        (
+            ["--since", "soon", "a"],
+            2,
+            "'soon' is no time, such as 2026-11-21T10:00:00Z or 10m for 10 minutes ago",
+        ),
         (["--since", "10x", "a"], 2, "10x: must be ISO 8601, seconds since 1970, or before now as in -10m"),
         (["--since", "0", "a", "b"], 2, "--since takes one PATTERN"),
         (["--until", "0", "a"], 2, "--until needs --since"),

@@ -34,7 +34,8 @@ def running(command: Sequence[str | Path], folder: Path, log: Path) -> Iterator[
 
 def end_at_ctrl_c(command: Sequence[str | Path], folder: Path, log: Path) -> tuple[str, int]:
     """What a worker that is ready says when it is interrupted, and its exit code."""
-    with running(command, folder, log) as worker:
+    # A suite in the background has SIGINT ignored, and a JVM that inherits that leaves it so.
+    with running(["env", "--default-signal=INT", *command], folder, log) as worker:
         assert worker.stdout
         assert worker.stdout.readline().endswith(b" is ready\n"), log.read_text()
         worker.send_signal(signal.SIGINT)

@@ -59,9 +59,10 @@ final class CarrierChecks {
                 (in, out) -> FakeDoor.serve(in, out, "refused not you".getBytes(UTF_8), packet -> null),
                 Code.REFUSED, "not you"));
         Checks.run("a door that is none is a protocol error", () -> fails(
-                (in, out) -> out.write("HTTP/1.1 400 Bad Request\r\n\r\n".getBytes(UTF_8)), Code.PROTOCOL, "rule"));
+                (in, out) -> untilItLeaves(in, out, "HTTP/1.1 400 Bad Request\r\n\r\n".getBytes(UTF_8)),
+                Code.PROTOCOL, "rule"));
         Checks.run("a door beyond its credit is a protocol error", () -> fails(
-                (in, out) -> out.write(FakeDoor.beyondItsCredit()), Code.PROTOCOL, "credit"));
+                (in, out) -> untilItLeaves(in, out, FakeDoor.beyondItsCredit()), Code.PROTOCOL, "credit"));
         Checks.run("a door that says nothing is given up", () -> fails(
                 (in, out) -> in.readAllBytes(), Code.UNAVAILABLE, "does not answer"));
         Checks.run("a door that leaves at once is unavailable", () -> fails(
@@ -141,6 +142,12 @@ final class CarrierChecks {
             same(found, expected, "error");
             door.join();
         }
+    }
+
+    /** Says so much. Who writes to a door that has left hears of that, and not what was said. */
+    private static void untilItLeaves(InputStream in, OutputStream out, byte[] said) throws IOException {
+        out.write(said);
+        in.readAllBytes();
     }
 
     private static void fails(Server server, Code code, String text) throws Exception {

@@ -58,7 +58,7 @@ def address(value: str) -> str:
     except ValueError:
         sound = False
     if not sound:
-        raise ValueError("must have an address and a port, such as 10.0.0.1:5401 or [::1]:5401")
+        raise ValueError("must have an IP address, no name, and a port, such as 127.0.0.1:8470 or [::1]:8470")
     return value
 
 

@@ -86,7 +86,7 @@ def _tokens(settings: MuxSettings, bearers: Sequence[Bearer]) -> "Tokens":
     users = [
         (token, Peer(bearer.user, bearer.groups, 0, bearer.name.encode()))
         for bearer in bearers
-        for token in read_keys(bearer.file)
+        for token in read_keys(bearer.file, "token")
     ]
     hosts = {settings.web, *settings.hosts}
     if _is_loopback(settings.web):

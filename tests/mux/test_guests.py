@@ -50,3 +50,9 @@ def test_a_token_goes_over_no_network_in_clear(bearer: Bearer) -> None:
             of(web=far, tokens=(bearer,))
     for near in ("127.0.0.2:5480", "[::1]:5480"):
         assert of(web=near, tokens=(bearer,)).tokens
+
+
+def test_a_file_of_tokens_at_fault_is_called_so(bearer: Bearer) -> None:
+    bearer.file.write_text("short\n")
+    with pytest.raises(ConfigError, match=r"token file .*/tokens: line 1: a token has 16 to"):
+        of(web="127.0.0.1:5480", tokens=(bearer,))

@@ -61,7 +61,9 @@ function hostsView() {
 
 /** A request to all of the segment, so it is made when somebody wants to know. @param {any} bus */
 export async function askNow(bus) {
-  at("look").disabled = true;
+  const look = at("look");
+  if (look.getAttribute("aria-disabled") === "true") return;
+  look.setAttribute("aria-disabled", "true"); // one that is disabled loses the focus
   put(at("links-note"), "Asking.");
   await tell("links-note", async () => {
     const replies = [];
@@ -70,7 +72,7 @@ export async function askNow(bus) {
     const rows = plain(linkRows(replies));
     drawTable(at("links"), at("links-note"), LINK_HEADS, rows, NO_LINKS);
   });
-  at("look").disabled = false;
+  look.setAttribute("aria-disabled", "false");
 }
 
 /**

@@ -57,8 +57,10 @@ async function open(token) {
   }
   ofTail.on("notice", () => {}); // likewise, and the other connection
   sessionStorage.setItem(KEPT, token);
+  const isAsked = at("door").contains(document.activeElement);
   at("door").hidden = true;
   at("board").hidden = at("views").hidden = false;
+  if (isAsked) at("top").focus(); // the next tab goes to the views
   state();
   follow(bus, ofTail, none);
   askOn(bus, ofTail);

@@ -173,6 +173,11 @@ def test_it_publishes_and_pauses(browser: Browser, opening: str, shared_daemon: 
             "box.dispatchEvent(new Event('input')); document.getElementById('pause').click()"
         )
         shows(browser, "tail-note", "No message that contains nowhere yet.")
+        browser.run(
+            "const box = document.getElementById('contains'); box.value = '';"
+            "box.dispatchEvent(new Event('input'))"
+        )
+        shows(browser, "tail", "local/page/cellar one")
     assert browser.log() == []
 
 

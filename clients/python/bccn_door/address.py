@@ -117,8 +117,9 @@ def fault(error: OSError, address: str, *, stood: bool = False) -> BccnError:
 def _text(error: OSError) -> str:
     """In a few words. What TLS says, such as CERTIFICATE_VERIFY_FAILED, is in other places."""
     said = getattr(error, "verify_message", None) or getattr(error, "reason", None)
+    if not said:
+        return error.strerror or str(error)
+    words = str(said).replace("_", " ").lower()
     return (
-        str(said or error.strerror or error).replace("_", " ").lower()
-        if said
-        else error.strerror or str(error)
-    )
+        words.partition(" alert ")[2] or words
+    )  # behind a version, which is not always that of the connection

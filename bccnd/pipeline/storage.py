@@ -35,8 +35,8 @@ def _path(spark: "SparkSession", path: str) -> tuple[Any, Any]:
 
 @lru_cache(maxsize=1)
 def _hadoop(spark: "SparkSession") -> tuple[Any, Any]:
-    """The class of paths, and the settings of file systems. Asked for once: Java looks for ``org``, ``org.apache`` and
-    so on in each of its jars, and copies thousands of settings, which takes longer than to look for a file.
+    """The class of paths, and the settings of file systems. Asked for once: Java looks for ``org``, ``org.apache``
+    and so on in each of its jars, and copies thousands of settings, which takes longer than to look for a file.
     """
     jvm: Any = spark._jvm  # noqa: SLF001 - into the JVM
     return jvm.org.apache.hadoop.fs.Path, spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001

@@ -255,9 +255,17 @@ class DaemonLink:
         self._stop_reading()
 
     def _read_anew(self) -> None:
-        """After a reset, which is reported once: what the daemon had sent is still there. The loop looks no more."""
+        """After a reset, which is reported once: what the daemon had sent is still there.
+
+        The loop watches a descriptor no more that had an error, and begins anew once all its watches are gone.
+        """
+        assert self._socket is not None  # noqa: S101 - it was read
+        loop = self._daemon.loop
         self._stop_reading()
+        loop.remove_writer(self._socket)
         self.read_on()
+        if self._is_sent_to and self._retry is None:
+            loop.add_writer(self._socket, self._on_writable)
 
     # --- to send ---
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from bccnd.mux import daemon as module
 from bccnd.mux import limits
@@ -146,10 +147,8 @@ async def test_a_daemon_that_does_not_answer_is_given_up(
 ) -> None:
     monkeypatch.setattr(limits, "JOINING_SECONDS", 0.01)
     owner, _ = linked(await door_to(there.path))
-    other = await there.accept(joins=False)
     await until(lambda: owner.reason is not None)
     assert owner.reason == b"unavailable the daemon does not answer"
-    other.close()
 
 
 async def test_links_beyond_the_bound_are_refused(there: TestDaemon) -> None:
@@ -186,6 +185,24 @@ async def test_what_a_daemon_said_before_it_left_is_read(there: TestDaemon) -> N
     assert link.send([b"MSG b\0"]) == GONE
     await until(lambda: owner.reason is not None)
     assert owner.packets == [b"MSG a\0one", b"CMSG closing\0shutdown"]
+
+
+@pytest.mark.parametrize("hungry", [64, 0])
+def test_a_daemon_that_left_beside_a_backlog_is_still_watched(there: TestDaemon, hungry: int) -> None:
+    """By the door's own loop, which drops all watches of a descriptor that had an error."""
+
+    async def leave() -> None:
+        owner, link, other = await joined(there)
+        assert 0 < link.send([bytes(10_000)] * 100) < 100  # the rest waits; what went stays unread
+        owner.hungry = hungry
+        other.send(b"CMSG closing\0shutdown")
+        other.close()
+        await until(lambda: owner.reason if hungry else owner.more)
+        assert owner.packets == [b"CMSG closing\0shutdown"] * (hungry > 0)
+        link.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(leave())
 
 
 async def test_a_full_daemon_is_written_to_when_it_takes_more(there: TestDaemon) -> None:

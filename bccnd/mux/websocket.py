@@ -86,10 +86,10 @@ class WebSocket:
     def held(self) -> int:
         return self._begun + len(self._unread)
 
-    def received(self, data: bytes) -> bytes:
+    def received(self, data: bytes, most: int = limits.FRAMES) -> bytes:
         self._unread += data
         pieces: list[bytes] = []
-        end = self.frames + limits.FRAMES
+        end = self.frames + most
         while self._unread and self.frames < end and not self.has_ended:
             portion, self._unread = self._unread[:PORTION], self._unread[PORTION:]
             self._parse(portion, pieces)
@@ -230,8 +230,9 @@ class Stacked:
     def held(self) -> int:
         return self._outer.held + self._inner.held
 
-    def received(self, data: bytes) -> bytes:
-        return self._inner.received(self._outer.received(data) if data or self._outer.is_behind else b"")
+    def received(self, data: bytes, most: int = limits.FRAMES) -> bytes:
+        brought = self._outer.received(data, most) if data or self._outer.is_behind else b""
+        return self._inner.received(brought, most)
 
     def outgoing(self, data: bytes = b"") -> bytes:
         return self._outer.outgoing(self._inner.outgoing(data) if self._outer.is_ready else b"")

@@ -13,6 +13,7 @@ from bccnd.mux import limits
 from bccnd.mux.daemon import PACKET_LIMIT, TOO_LONG, TOO_MANY, TOO_MANY_OF_USER, Daemon, DaemonLink
 from bccnd.mux.peer import Peer
 from bccnd.mux.speakers import GONE, WENT_AWAY
+from bccnd.mux.turns import Turns
 from tests.mux.in_process import JOINED, TestDaemon, until
 from tests.packet_client import crowded
 
@@ -159,6 +160,32 @@ async def test_links_beyond_the_bound_are_refused(there: TestDaemon) -> None:
     link.close()
 
 
+async def test_links_of_a_user_take_turns_at_being_read(there: TestDaemon) -> None:
+    daemon = await door_to(there.path, 100)
+    daemon.reading = Turns(daemon.loop, 10, 1)
+    owners, links, others = [], [], []
+    for _ in range(8):
+        owner, link = linked(daemon)
+        others.append(await there.accept())
+        await until(lambda owner=owner: owner.is_joined)
+        owners.append(owner)
+        links.append(link)
+    for other in others:
+        for number in range(20):
+            other.send(b"MSG a\0%d" % number)
+    read = 0
+    while read < 8 * 20:
+        await asyncio.sleep(0)
+        now = sum(len(owner.packets) for owner in owners)
+        assert now - read <= 20
+        read = now
+        if 3 * 20 < read < 4 * 20:
+            assert min(len(owner.packets) for owner in owners) > 0
+    assert [len(owner.packets) for owner in owners] == [20] * 8
+    for each in (*links, *others):
+        each.close()
+
+
 async def test_who_wants_nothing_is_not_read_and_sees_the_end(there: TestDaemon) -> None:
     owner, link, other = await joined(there)
     owner.hungry = 0
@@ -188,7 +215,7 @@ async def test_what_a_daemon_said_before_it_left_is_read(there: TestDaemon) -> N
 
 
 @pytest.mark.parametrize("hungry", [64, 0])
-def test_a_daemon_that_left_beside_a_backlog_is_still_watched(there: TestDaemon, hungry: int) -> None:
+def test_a_daemon_that_left_beside_a_backlog_is_watched(there: TestDaemon, hungry: int) -> None:
     """By the door's own loop, which drops all watches of a descriptor that had an error."""
 
     async def leave() -> None:

@@ -121,8 +121,8 @@ class Connection:
     def _turn(self, share: int) -> int:
         """Read, if all that came before is judged, and judge so much of it."""
         self._has_turn = False
-        if self._is_gone:
-            return 0
+        if self._is_gone or (self._replies > limits.REPLIES and not self._is_broken):
+            return 0  # it reads on, perhaps, once the peer has read
         before = self._work
         early, self._early = self._early, b""
         if early:

@@ -220,7 +220,7 @@ def test_a_token_that_may_do_little_is_told_so(
         shows(browser, "channels-note", "no right to all channels")
         shows(browser, "pattern-fault", "no right to >")
         for note in ("doctor-note", "hosts-note"):
-            shows(browser, note, "a right that your token has not")
+            shows(browser, note, "not have the right to see this")
         shows(browser, "clients", "here/guest/")
         follow(browser, "local/guest")
         with PacketClient(shared_daemon.socket) as other:

@@ -22,14 +22,14 @@ from bccnd.mux.settings import Certified, MuxSettings
 PIECE = 64 * 1024
 # Bytes that are taken apart at a time: some milliseconds, if all its records are short.
 PORTION = 16 * 1024
-# Letters of a name in a refusal.
-SHOWN = 255
 # What the blocks of a PEM file are called.
 CERTIFICATE, KEY = "CERTIFICATE", "PRIVATE KEY"
 # Permissions that the file of the key must not give. Its group may read it, as that of certificates on many hosts.
 EXPOSED = 0o027
 # X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED.
 WRONG_TIME = 9, 10
+# Letters of a name in a refusal.
+SHOWN = 255
 
 
 def make_context(certificate: Path, key: Path, authorities: Path | None) -> ssl.SSLContext:

@@ -17,9 +17,6 @@ os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT / 'clients' / 'python'}"
 FAST = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
-    # A plan that adapts itself is made again after each of its parts, which is a tenth of the time. Commands, also on
-    # a cluster, run with it.
-    "spark.sql.adaptive.enabled": "false",
 }
 
 

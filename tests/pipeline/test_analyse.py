@@ -4,7 +4,7 @@ import io
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,17 +29,6 @@ def test_every_table_is_written_and_reported(analysed: Analysed) -> None:
         assert f": {name}  " in analysed.progress.getvalue()
 
 
-@pytest.fixture
-def adapting(spark: SparkSession) -> Iterator[None]:
-    """Plans adapt themselves while they run, as those of commands do."""
-    name = "spark.sql.adaptive.enabled"
-    before = str(spark.conf.get(name))
-    spark.conf.set(name, "true")
-    yield
-    spark.conf.set(name, before)
-
-
-@pytest.mark.usefixtures("adapting")
 def test_words_of_a_source_move_once(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [datagram("c", second, "a/p/1", second) for second in range(200)]
     numbers = words.of(words.digest(traffic(spark, rows)), 10**10)

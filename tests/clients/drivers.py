@@ -113,7 +113,6 @@ LANGUAGES = (
         environ=RACES,
         lacks=frozenset({"dispatch", "fork", "poll"}),
         reads_ahead=True,
-        owes=WATCHES,
     ),
     Language(
         "rust",

@@ -130,7 +130,6 @@ LANGUAGES = (
         run=("build/debug/examples/driver",),
         environ=QUICK_BUILD,
         lacks=frozenset({"ask", "cancel", "dispatch"}),
-        owes=WATCHES,
     ),
     Language(
         "shell",

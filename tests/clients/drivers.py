@@ -151,7 +151,6 @@ LANGUAGES = (
         lacks=frozenset({"dispatch", "fork", "poll"}),
         reads_ahead=True,
         needs_door=True,
-        owes=WATCHES,
     ),
     Language(
         "javascript",

@@ -118,6 +118,7 @@ def test_the_recipes_of_the_readme_work(checks: str, door: Door) -> None:
         "orders/new",
         "orders/paid",
         "to this program",
+        "somebody looks: true",
         "HELLO",
         "done",
         "true",

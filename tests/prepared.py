@@ -160,7 +160,7 @@ def _umask() -> int:
 # --- the process that is copied ---
 
 
-def _await_request(talk: socket.socket) -> tuple[dict[str, Any], list[int], ModuleType]:
+def _await_request(talk: socket.socket) -> tuple[dict[str, Any], ModuleType]:
     """Serves the test run until it has gone. Returns in each copy."""
     imported: dict[str, ModuleType] = {}
     while True:
@@ -180,12 +180,18 @@ def _await_request(talk: socket.socket) -> tuple[dict[str, Any], list[int], Modu
             gc.freeze()
             gc.enable()
         assert len(os.listdir("/proc/self/task")) == 1, "a copy would lack threads"
+        ready, becomes = os.pipe()
         pid = os.fork()
         if pid == 0:
             talk.close()
-            return request, streams, imported[name]
-        for stream in streams:
-            os.close(stream)
+            os.close(ready)
+            _become(request, streams)
+            os.close(becomes)
+            return request, imported[name]
+        for descriptor in (becomes, *streams):
+            os.close(descriptor)
+        os.read(ready, 1)  # its end: whatever the test does to the copy from now on, stays
+        os.close(ready)
         talk.send(b"%d" % pid)
 
 
@@ -227,8 +233,7 @@ def _check(returned: int) -> None:
 def _main() -> int:
     talk = socket.socket(fileno=int(sys.argv[2]))
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    request, streams, program = _await_request(talk)
-    _become(request, streams)
+    request, program = _await_request(talk)
     assert program.__file__
     sys.argv[:] = [program.__file__, *request["arguments"]]
     sys.orig_argv[:] = [sys.executable, "-m", request["module"], *request["arguments"]]

@@ -3,11 +3,11 @@
 What a link holds is bounded: by the limit of routes (``told``), PINGS_LIMIT, and the reader of its frames.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from bccnd.relay.allowance import Allowance
-from bccnd.wire.dndm.frame import LINE_LIMIT, Reader
+from bccnd.wire.dndm.frame import LINE_LIMIT, Frame, Reader
 from bccnd.wire.dndm.peers import Peer
 from bccnd.wire.dndm.routes import Route
 
@@ -57,6 +57,8 @@ class Link:
     counts: Counter[str] = field(default_factory=Counter)
     allowance: Allowance = field(default_factory=lambda: Allowance(ADVERTS_PER_SECOND, ADVERTS_BURST))
     reader: Reader = field(init=False)
+    # What came and waits for its turn: no more than was read at once.
+    frames: deque[Frame] = field(default_factory=deque)
     _pings: dict[bytes, float] = field(default_factory=dict)
     _pinged: int = 0
 

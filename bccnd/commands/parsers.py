@@ -13,6 +13,7 @@ from bccnd.process.standard_streams import CommandLine
 COMMANDS = {
     "pub": "publish messages",
     "sub": "print messages as they come",
+    "watch": "tell whether anybody listens",
     "req": "send a request, and print the replies",
     "reply": "reply to requests with the output of a command",
     "dump": "show every datagram, and why it was rejected",

@@ -21,14 +21,15 @@ Rules
 - One question serves everybody here who wants to know the same: within TOGETHER_SECONDS none follows on the same
   channel, and what another daemon answers holds for KNOWN_SECONDS. So a host asks and is answered a few times a
   second for each channel, however many of its clients ask.
-- A source that is called a daemon gets no answer, as a daemon asks nothing for itself: two never keep each other
-  busy.
+- A source that is called a daemon asks about watches only (``elsewhere``), and gets no other answer: two never keep
+  each other busy.
 """
 
 from dataclasses import dataclass
 
 from bccnd.relay.allowance import Shares
 from bccnd.relay.crowd import address_of
+from bccnd.relay.elsewhere import Elsewhere
 from bccnd.relay.identity import PROGRAM, LocalSource, Names
 from bccnd.relay.moment import Moment
 from bccnd.relay.publisher import Publisher
@@ -80,6 +81,7 @@ class Answers:
     _names: Names
     _own: LocalSource
     _version: bytes
+    _elsewhere: Elsewhere
 
     def __post_init__(self) -> None:
         # Of each kind what is answered, and how often ``busy`` is.
@@ -95,8 +97,11 @@ class Answers:
         self, src: bytes, chan: bytes, payload: bytes, moment: Moment, peer: bytes = LOCAL_PEER
     ) -> None:
         """A message of ``peer`` directed to the daemon, or on QUESTIONS."""
+        if _is_daemon(src):
+            self._elsewhere.hear(src, chan, payload, moment, peer)
+            return
         token, _, request = payload.partition(b"\n")
-        if len(token) > TOKEN_LIMIT or src == UNKNOWN_SRC or b"*" in src or _is_daemon(src):
+        if len(token) > TOKEN_LIMIT or src == UNKNOWN_SRC or b"*" in src:
             return
         to_all = chan == QUESTIONS
         word, _, about = request.partition(b" ")

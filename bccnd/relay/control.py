@@ -23,6 +23,7 @@ from bccnd.relay.pattern import SEPARATORS
 from bccnd.relay.router import HEARTBEATS
 from bccnd.relay.session import Format, Session
 from bccnd.relay.state import State
+from bccnd.relay.watches import Watches
 from bccnd.wire.bccn1 import valid_chan
 from bccnd.wire.sbus import SECRET, Cmsg
 
@@ -30,6 +31,9 @@ Method = Callable[["Control", Session, bytes, Moment], bytes]
 
 # Fields of ``CMSG queue``, each several times over. A packet has room for thousands, some milliseconds of work.
 QUEUE_FIELDS = 8
+# What a watch that comes or goes takes, and how many bytes of its pattern are a step.
+WATCH_STEPS = 16
+WATCH_BYTES_A_STEP = 4
 
 
 def _flood_control(policy: Policy | None = None) -> Method:
@@ -49,6 +53,7 @@ class Control:
     _delivery: Delivery
     _answers: Answers
     _notices: Notices
+    _watches: Watches
 
     def answer(self, session: Session, request: Cmsg, moment: Moment) -> None:
         """Carry out one request, and answer it, or leave that to the caller (``Effects.asked``)."""
@@ -140,6 +145,17 @@ class Control:
         elsewhere, asked = self._answers.ask(session, chan, token, moment) if token else (0, "")
         return f"{count + elsewhere} {asked}".rstrip().encode()
 
+    def _watch(self, session: Session, pattern: bytes, moment: Moment) -> bytes:
+        """``<pattern>``: ``CMSG wanted`` tells from now on whether anybody listens to a channel that it matches."""
+        self._state.outgoing.steps += WATCH_STEPS + len(pattern) // WATCH_BYTES_A_STEP
+        self._watches.watch(session, pattern, moment)
+        return pattern
+
+    def _unwatch(self, session: Session, pattern: bytes, _moment: Moment) -> bytes:
+        self._state.outgoing.steps += WATCH_STEPS
+        self._watches.unwatch(session, pattern)
+        return pattern
+
     def _heartbeat(self, session: Session, value: bytes, moment: Moment) -> bytes:
         """``<seconds>[ <text>]`` or ``off``: the daemon beats in the name of the client until it leaves."""
         if value == b"off":
@@ -196,6 +212,8 @@ class Control:
         b"queue": _queue,
         b"listen": _listen,
         b"listeners": _listeners,
+        b"watch": _watch,
+        b"unwatch": _unwatch,
         b"tap": _tap,
         b"heartbeat": _heartbeat,
         b"status": _status,

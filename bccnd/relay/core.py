@@ -25,7 +25,9 @@ from bccnd.relay.client_input import ClientInput
 from bccnd.relay.control import Control
 from bccnd.relay.delivery import Delivery, Transport
 from bccnd.relay.effects import SEALED_BYTES
+from bccnd.relay.elsewhere import Elsewhere
 from bccnd.relay.identity import PROGRAM, Names, ProcessTable, no_processes
+from bccnd.relay.lookout import Lookout
 from bccnd.relay.membership import Membership
 from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
@@ -36,6 +38,7 @@ from bccnd.relay.rights import AccessList
 from bccnd.relay.segment_input import SegmentInput
 from bccnd.relay.session import Session
 from bccnd.relay.state import Rules, State
+from bccnd.relay.watches import Watches
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, Integrity
 from bccnd.wire.sbus import Memory
 
@@ -89,9 +92,12 @@ class Relay:
         self._delivery = delivery = Delivery(state, transport)
         self._publisher = publisher = Publisher(state, delivery, regions.own)
         self.notices = notices = Notices(state, publisher)
-        answers = Answers(publisher, state.router, state.names, state.own, version)
-        self.membership = members = Membership(state, delivery, notices)
-        control = Control(state, members, delivery, answers, notices)
+        lookout = Lookout(state.router, rules, state.outgoing, state.alarm)
+        elsewhere = Elsewhere(publisher, lookout, state.own, state.alarm)
+        self.watches = watches = Watches(state, delivery, lookout, elsewhere)
+        answers = Answers(publisher, state.router, state.names, state.own, version, elsewhere)
+        self.membership = members = Membership(state, delivery, notices, watches)
+        control = Control(state, members, delivery, answers, notices, watches)
         opened = regions.opened, regions.opened + batch * RECEIVE_LIMIT
         arrivals = Arrivals(state, publisher, notices, answers, regions.released)
         self.repair = Repair(state, publisher, arrivals)
@@ -127,8 +133,9 @@ class Relay:
         self.notices.of_sources(moment)
         self.notices.of_waiting_clients(moment)
         self.repair.on_deadline(moment)
-        state = self.state
-        timed = (state.heartbeats, state.presence, state.sources, self._delivery, self.notices, self.repair)
+        self.watches.on_deadline(moment)
+        state, own = self.state, (self._delivery, self.notices, self.repair, self.watches)
+        timed = (state.heartbeats, state.presence, state.sources, *own)
         self.alarm.due = min(each.next_deadline() for each in timed)
 
     def is_backlogged(self, session: Session | None = None) -> bool:
@@ -164,6 +171,7 @@ class Relay:
         state.presence.configure(options.heartbeat, state.rules.watched)
         self._beat(moment)
         self.apply_rights(moment)
+        self.watches.settings_changed(moment)
 
     def _beat(self, moment: Moment) -> None:
         """Have the daemon's own heartbeats come as the settings say."""
@@ -187,6 +195,7 @@ class Relay:
             "clients": len(state.sessions),
             "slow": len(self._delivery.slow),
             "subscriptions": state.router.subscriptions,
+            "watches": len(self.watches),
             "sources": len(state.sources),
             "queued": {"packets": ledger.packets, "bytes": ledger.bytes},
             "retained": {"channels": len(state.retained), "bytes": state.retained.size},

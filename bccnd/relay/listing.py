@@ -72,6 +72,7 @@ def _client_row(session: Session, slow: SlowClients, now: float) -> dict[str, An
         "pack": session.packed,
         "tap": session.tap,
         "subscriptions": sum(session.subscriptions.values()),
+        "watches": len(session.watches),
         "published": session.published,
         "delivered": session.delivered - outbox.dropped,
         "dropped": outbox.dropped,

@@ -25,6 +25,7 @@ from bccnd.relay.outbox import Outbox
 from bccnd.relay.presence import Event
 from bccnd.relay.session import Session
 from bccnd.relay.state import State
+from bccnd.relay.watches import Watches
 from bccnd.wire.bccn1 import SEQ_LIMIT
 from bccnd.wire.sbus import Cmsg
 
@@ -41,6 +42,7 @@ class Membership:
     _state: State
     _delivery: Delivery
     _notices: Notices
+    _watches: Watches
 
     def __post_init__(self) -> None:
         self._allowances: dict[tuple[int, int], Allowance] = {}  # by uid and pid
@@ -86,6 +88,7 @@ class Membership:
         state.names.release(session.name, session.seq)
         self.set_tap(session, False)
         state.router.leave(session)
+        self._watches.leave(session)
         self._delivery.forget(session, moment.monotonic)
         del state.sessions[session.number], state.ports[session.port]
         self._notices.of_client(Event.LEFT, session.name, session, moment)
@@ -93,7 +96,9 @@ class Membership:
     def speak_for(self, session: Session, peer: Peer, moment: Moment) -> None:
         """The client is ``peer`` from now on. Raises ``PacketError`` once it has done anything as who it was."""
         state, outbox = self._state, session.outbox
-        acted = session.published or session.listening or session.tap or session.queue_asked
+        acted = (
+            session.published or session.listening or session.tap or session.queue_asked or session.watches
+        )
         if acted or session in state.heartbeats or outbox or outbox.left:
             raise PacketError(
                 "bad-value", "it comes before anything else, and the client waits for the answer"
@@ -194,6 +199,7 @@ class Membership:
                 if not rights.may_subscribe(pattern, separator):
                     router.revoke(session, (separator, pattern))
                     revoked.append(b"SUB " + pattern)
+            revoked += [b"CMSG watch " + pattern for pattern in self._watches.revoke(session)]
             if len(revoked) > REVOCATIONS_LIMIT:
                 revoked[REVOCATIONS_LIMIT:] = [b"and %d more" % (len(revoked) - REVOCATIONS_LIMIT)]
             for packet in revoked:

@@ -110,6 +110,31 @@ def may_meet(one: bytes, other: bytes) -> bool:
     return begun.startswith(others) or others.startswith(begun)
 
 
+def meet(one: bytes, other: bytes, separator: bytes) -> bool:
+    """Whether two patterns of this separator have a channel in common; ``local/presence/...`` is not looked at."""
+    if not one or not other:
+        return True
+    *ones, one_end = one.split(separator)
+    *others, other_end = other.split(separator)
+    if len(ones) > len(others):
+        ones, one_end, others, other_end = others, other_end, ones, one_end
+    if not all(map(_tokens_meet, ones, others)):
+        return False
+    one_open, other_open = one_end in (b"", b">"), other_end in (b"", b">")
+    if len(ones) < len(others):
+        return one_open
+    return one_open or other_open or _tokens_meet(one_end, other_end)
+
+
+def _tokens_meet(one: bytes, other: bytes) -> bool:
+    if one.endswith(b"*"):
+        begun = one[:-1]
+        if other.endswith(b"*"):
+            return begun.startswith(other[:-1]) or other[:-1].startswith(begun)
+        return other.startswith(begun)
+    return _token_matches(other, one)
+
+
 def _token_matches(token: bytes, name: bytes) -> bool:
     return name.startswith(token[:-1]) if token.endswith(b"*") else name == token
 

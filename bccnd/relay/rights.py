@@ -11,9 +11,9 @@ Rules
   listen; "!" in ``subscribe`` gives only that.
 - A subscription must lie within one granted pattern (``pattern.covers``): a client never gets part of what it asked
   for without knowing.
-- Who asks whom a message would reach needs the right to publish it: that is what the answer is for, and it tells of
-  others who read. A client always sees itself; the daemon's counters, other clients and sources need ``observe``,
-  which ``tap`` includes, as a tap sees all of them speak.
+- Who asks whom a message would reach, or watches that, needs the right to publish it: that is what the answer is for,
+  and it tells of others who read. A client always sees itself; the daemon's counters, other clients and sources need
+  ``observe``, which ``tap`` includes, as a tap sees all of them speak.
 - ``block`` is a right, as such a reader holds up publishers that are not its own. Where nothing is configured, each
   user may hold up its own (``block_own``), and only the owners those of others: a stranger stops nobody.
 - A bridged datagram keeps its source, whichever that is, but the bridge must have the right to publish on its
@@ -139,6 +139,10 @@ class Rights:
                 self._decided.clear()  # to find the oldest would cost more than to decide anew
             self._decided[channel] = allowed
         return allowed
+
+    def may_publish_all(self, separator: bytes, pattern: bytes) -> bool:
+        """On every plain channel that the pattern matches."""
+        return any(covers(granted, pattern, separator) for granted in self._publish if granted[:1] != b"!")
 
     def may_subscribe(self, pattern: bytes, separator: bytes) -> bool:
         if is_directed(pattern):

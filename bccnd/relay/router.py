@@ -33,6 +33,7 @@ from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
 from bccnd.relay.changes import Changes
 from bccnd.relay.identity import PROGRAM, Names
+from bccnd.relay.listeners import Listeners
 from bccnd.relay.meter import Meter
 from bccnd.relay.ordered import OrderedKeys
 from bccnd.relay.pattern import PatternIndex
@@ -170,6 +171,7 @@ class Router:
         self._retained = retained
         self._listening: dict[bytes, Session] = {}  # by name
         self._listening_names = OrderedKeys()
+        self.listeners = Listeners()
         self._version = 0  # of everything that routes are made from
         self._served_at = 0  # the version of the last change in how somebody is served
         self.footprint = 0  # bytes that the patterns of all sessions take at most
@@ -200,11 +202,11 @@ class Router:
         if not count:
             stars = patterns.inner_stars(pattern)
             if stars and session.inner_stars + stars > INNER_STARS_LIMIT:
-                raise PacketError(
-                    "limit", f"at most {INNER_STARS_LIMIT} '*' before the ends of a client's patterns"
-                )
+                text = f"at most {INNER_STARS_LIMIT} '*' before the ends of a client's patterns"
+                raise PacketError("limit", text)
             self._hold(session, key)
             self._pattern_changed(key)
+            self.listeners.gain(session)
         session.subscriptions[key] = count + 1
         self.subscriptions += 1
         self.listen(session)
@@ -225,6 +227,7 @@ class Router:
         self._release(session, key)
         del session.subscriptions[key]
         self._pattern_changed(key)
+        self.listeners.lose()
 
     def listen(self, session: Session) -> None:
         if not session.listening:
@@ -242,6 +245,7 @@ class Router:
         for key in session.subscriptions:
             self._release(session, key)
         session.subscriptions.clear()
+        self.listeners.leave(session)
         if not session.listening:  # who only publishes comes and goes at no cost to the cache
             return
         self.stop_listening(session)
@@ -259,6 +263,7 @@ class Router:
             self.subscriptions += count
         if session.listening:
             self._address(session, session.name)
+        self.listeners.gain(session)
         self._forget_all()
 
     def matching(self, session: Session, channel: bytes) -> int:
@@ -275,6 +280,8 @@ class Router:
         """The session is served in another way from now on: format, packing, tap."""
         self._new_version()
         session.served_at = self._served_at = self._version
+        if session.subscriptions:
+            self.listeners.gain(session)
 
     # -- routes
 
@@ -360,13 +367,8 @@ class Router:
             return frozenset(self._listening.values())
         value = split_target(target)[1]
         names = [value, *self._listening_names.beginning(value + b"/")]
-        return frozenset(
-            [
-                self._listening[name]
-                for name in names
-                if name in self._listening and matches_target(target, name)
-            ]
-        )
+        heard = [name for name in names if name in self._listening and matches_target(target, name)]
+        return frozenset([self._listening[name] for name in heard])
 
     def _is_of_this_host(self, target: bytes) -> bool:
         """Whether nobody elsewhere is meant: a name of this host, or just one program, which listens here."""

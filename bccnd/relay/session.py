@@ -54,6 +54,7 @@ class Session(LocalSource):
     subscriptions: dict[tuple[bytes, bytes], int] = field(
         default_factory=dict
     )  # (separator, pattern) -> times
+    watches: dict[tuple[bytes, bytes], Any] = field(default_factory=dict)  # (separator, pattern) -> ``Watch``
     scan: Scan | None = None  # what its SUB finds of last values, while that goes out
     footprint: int = 0  # bytes that its patterns take at most
     inner_stars: int = 0  # in its patterns

@@ -117,6 +117,7 @@ def _session_state(session: Session) -> dict[str, Any]:
         "peer": astuple(session.peer),
         "format": session.format.value,
         "subscriptions": [(*key, count) for key, count in session.subscriptions.items()],
+        "watches": [(*key, watch.told) for key, watch in session.watches.items()],
         "outbox": session.outbox.state(),
         "refused": sorted(session.refused),
         "scan": session.scan and session.scan.state(),
@@ -135,4 +136,5 @@ def _adopt(relay: Relay, data: dict[str, Any], port: int) -> None:
     if scan := data.get("scan"):
         session.scan = relay.state.retained.resume(scan)
     relay.state.router.adopt(session, data["subscriptions"])
+    relay.watches.adopt(session, data.get("watches", ()))
     relay.membership.adopt(session)

@@ -43,11 +43,15 @@ JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 Word = str | bytes | int
 
+# What only some languages do yet.
+WATCHES = frozenset({"watch"})
+
 
 @dataclass(frozen=True)
 class Language:
     """``build`` and ``run`` are executed in ``folder``, below clients/; ``toolchain`` are the commands on PATH that
-    this takes. The driver answers the commands that it ``lacks`` with ``error unsupported``. A client that
+    this takes. The driver answers the commands that it ``lacks`` with ``error unsupported``, and does not know yet
+    those that it ``owes``. A client that
     ``reads_ahead`` takes packets before the program receives them: what it loses may have several gaps. One that
     ``needs_door`` cannot open the daemon's socket, and is given the address of a door before it."""
 
@@ -58,6 +62,7 @@ class Language:
     build: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict, hash=False)
     lacks: frozenset[str] = frozenset()
+    owes: frozenset[str] = frozenset()
     reads_ahead: bool = False
     needs_door: bool = False
 
@@ -80,6 +85,7 @@ LANGUAGES = (
         build=("make", "--silent", "build/driver", "CC=gcc"),
         run=("build/driver",),
         lacks=frozenset({"ask", "cancel", "stream"}),
+        owes=WATCHES,
     ),
     Language(
         "c++",
@@ -88,6 +94,7 @@ LANGUAGES = (
         build=("make", "--silent", "build/driver-cpp", "CC=gcc", "CXX=g++"),
         run=("build/driver-cpp",),
         lacks=frozenset({"cancel", "stream"}),
+        owes=WATCHES,
     ),
     Language(
         "perl",
@@ -95,6 +102,7 @@ LANGUAGES = (
         toolchain=("perl",),
         run=("perl", "-Ilib", "conformance/driver.pl"),
         lacks=frozenset({"stream"}),
+        owes=WATCHES,
     ),
     Language(
         "go",
@@ -105,6 +113,7 @@ LANGUAGES = (
         environ=RACES,
         lacks=frozenset({"dispatch", "fork", "poll"}),
         reads_ahead=True,
+        owes=WATCHES,
     ),
     Language(
         "rust",
@@ -122,6 +131,7 @@ LANGUAGES = (
         run=("build/debug/examples/driver",),
         environ=QUICK_BUILD,
         lacks=frozenset({"ask", "cancel", "dispatch"}),
+        owes=WATCHES,
     ),
     Language(
         "shell",
@@ -132,6 +142,7 @@ LANGUAGES = (
             {"cancel", "clients", "datagram", "pack", "poll", "sources", "status", "stream", "tap"}
         ),
         reads_ahead=True,
+        owes=WATCHES,
     ),
     Language(
         "java",
@@ -142,6 +153,7 @@ LANGUAGES = (
         lacks=frozenset({"dispatch", "fork", "poll"}),
         reads_ahead=True,
         needs_door=True,
+        owes=WATCHES,
     ),
     Language(
         "javascript",
@@ -151,6 +163,7 @@ LANGUAGES = (
         lacks=frozenset({"dispatch", "fork", "poll"}),
         reads_ahead=True,
         needs_door=True,
+        owes=WATCHES,
     ),
 )
 
@@ -357,7 +370,10 @@ def _decoded(word: str) -> bytes:
 def unless_lacking(
     language: Language, command: str, argument: str, start: Callable[[Language], Driver]
 ) -> None:
-    """Ends the test for a language that lacks `command`, once its driver has said so itself."""
+    """Ends the test for a language that lacks or owes `command`, once its driver has said so itself."""
+    if command in language.owes:
+        assert start(language).error(command, *argument.split()) == "usage"
+        pytest.xfail(f"{language} owes {command}")
     if command in language.lacks:
         assert start(language).error(command, *argument.split()) == "unsupported"
         pytest.xfail(f"{language} has no {command}")

@@ -114,6 +114,7 @@ def test_status():
         "reorder": 0,
         "clients": 2,
         "subscriptions": 3,
+        "watches": 0,
         "sources": 1,
         "queued": {"packets": 2, "bytes": 14},
         "counters": {

@@ -38,6 +38,7 @@ def test_a_client_row(bus: Bus):
         "pack": True,
         "tap": False,
         "subscriptions": 3,
+        "watches": 0,
         "published": 0,
         "delivered": 3,
         "dropped": 1,

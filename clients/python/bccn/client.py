@@ -186,6 +186,8 @@ class Client(Blocking, Stream):
     barrier = blocking(Operations.barrier)
     listen = blocking(Operations.listen)
     request = blocking(Operations.request)
+    watch = blocking(Operations.watch)
+    unwatch = blocking(Operations.unwatch)
     set_name = blocking(Operations.set_name)
     heartbeat = blocking(Operations.heartbeat)
     control = blocking(Operations.control)
@@ -328,7 +330,7 @@ class Client(Blocking, Stream):
                 if not (in_time or stream or inbox.backlog):
                     self._settle()
                     return None
-            if self._notices or self._readiness is not None:
+            if self._notices or self._news or self._readiness is not None:
                 self._settle()
             message = stream.popleft()
             inbox.waiting_size -= len(message.payload) + MESSAGE_COST

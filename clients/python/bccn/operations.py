@@ -172,6 +172,21 @@ class Operations(Session):
             exchanges.drop(exchange.replies)
             exchanges.pop(exchange.token, None)
 
+    async def watch(self: Session, pattern: str, callback: Callable[[str, bool], object]) -> None:
+        """Have ``callback(pattern, wanted)`` told whether anybody else listens to what matches, and each change.
+
+        Kept over reconnections (``clients/PROTOCOL.md``, "Watches"). Another call replaces the callback.
+        """
+        await self._ask("watch", pattern)
+        self._watches[pattern] = callback, None
+        self._settle()
+
+    async def unwatch(self: Session, pattern: str) -> None:
+        """Tell no more of that."""
+        self._watches.pop(pattern, None)
+        await self._ask("unwatch", pattern)
+        self._news.pop(pattern, None)
+
     async def set_name(self: Session, name: str) -> None:
         """Take another src; kept over reconnections. Raises RejectedError (bad-name, name-taken, refused)."""
         self._granted["whoami"] = await self._ask("name", name)

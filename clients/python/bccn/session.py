@@ -59,7 +59,7 @@ class Session:
     # Python finds attributes fast while there are less than 30 others than these.
     __slots__ = (
         "__dict__", "__weakref__", "_asked", "_batches", "_credentials", "_due", "_exchanges", "_held", "_inbox",
-        "_memory", "_notices", "_path", "_timeout", "_transport", "_unsent", "_wishes",
+        "_memory", "_news", "_notices", "_path", "_timeout", "_transport", "_unsent", "_watches", "_wishes",
     )  # fmt: skip
 
     _read_ahead = BACKLOG_LIMIT  # bytes of messages that wait
@@ -108,6 +108,7 @@ class Session:
         self._wishes = {option: value for option, value, *values in wishes if value != values[0]}
         self._path, self._reconnect, self._timeout, self._first_wait = path, reconnect, timeout, wait
         self._inbox, self.on_notice = Inbox(separator), on_notice
+        self._watches: dict[str, tuple[Callable[[str, bool], object], bool | None]] = {}  # and what was told
         self._memory = memoryview(bytearray(PACKET_LIMIT))
         self._begin_life()
         _sessions.add(self)
@@ -124,6 +125,7 @@ class Session:
         self._batches = Batches()
         self._exchanges = Exchanges()
         self._notices: deque[Notice] = deque(maxlen=NOTICES_LIMIT)
+        self._news: dict[str, bool] = {}  # of watches
         self.lost = 0  # messages the daemon dropped for us, ever
         self._published = self._confirmed = 0  # messages, ever
         self._in_doubt, self._doubt_reason = 0, ""  # messages since the last barrier; why the daemon left
@@ -179,6 +181,11 @@ class Session:
         """At the end of a step: pass on notices, have a loop know what to wait for."""
         while self._notices:
             (self.on_notice or Notice.log)(self._notices.popleft())
+        while self._news and (changed := self._news.keys() & self._watches.keys()):
+            callback, told = self._watches[pattern := changed.pop()]
+            if (wanted := self._news.pop(pattern)) is not told:
+                self._watches[pattern] = callback, wanted
+                callback(pattern, wanted)
         if self._readiness is not None and not self._closed:
             self._reading = self._wants_packets
             events = READABLE * self._reading | WRITABLE * bool(self._unsent)
@@ -220,6 +227,7 @@ class Session:
         self._due, self._said = monotonic() + self._timeout, ""
         subscriptions = [build_sub(each.pattern) for each in self._inbox.held]
         self._greeting = [Entry(build_control(key, value), key=key) for key, value in self._wishes.items()]
+        self._greeting += [Entry(build_control("watch", pattern), key="watch") for pattern in self._watches]
         self._greeting.append(Entry(*subscriptions, build_control("whoami"), key="whoami"))
         self._unsent.extend(self._greeting)
         for entry in self._held:  # the greeting says all but a SUB that was to be sent before a request
@@ -348,6 +356,9 @@ class Session:
             if value == "CMSG tap":
                 self._inbox.set_tap("off")
             self._notify(Notice("revoked", f"no longer allowed: {value}", 1))
+        elif key == "wanted":
+            where, _, pattern = value.partition(" ")
+            self._news[pattern] = where != "no"
         elif key == "closing":
             self._said = value
             self._notify(Notice("closing", f"the daemon closes the connection: {value}"))

@@ -213,6 +213,15 @@ class Driver:
         else:
             self.client.listen(lambda message: self._events.extend(self._shown(word.decode(), message)))
 
+    def watch(self, pattern: bytes) -> None:
+        self.client.watch(pattern.decode(), self._told)
+
+    def unwatch(self, pattern: bytes) -> None:
+        self.client.unwatch(pattern.decode())
+
+    def _told(self, pattern: str, wanted: bool) -> None:
+        self._events.append(("wanted", pattern, "yes" if wanted else "no"))
+
     def heartbeat(self, seconds: bytes, text: bytes = b"") -> None:
         self.client.heartbeat(int(seconds), text.decode())
 
@@ -394,6 +403,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "cancel": Driver.cancel,
     "unsub": Driver.unsubscribe,
     "listen": Driver.listen,
+    "watch": Driver.watch,
+    "unwatch": Driver.unwatch,
     "heartbeat": Driver.heartbeat,
     "pub": Driver.publish,
     "pub-to": Driver.publish_to,

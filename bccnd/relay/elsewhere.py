@@ -1,0 +1,319 @@
+"""Whether somebody on another host listens to watched patterns: what daemons ask each other, and remember
+(``bccnd/wire/BCCN1.md``, "Watches").
+
+    we, on QUESTIONS          <token>LFwatch <seconds> <separator>LF<pattern>LF<pattern>...
+    who has listeners, to us  <token>LFwanted <a digit for each pattern: 1 or 0>      and again at each change
+
+Rules
+- A question is a lease: who hears it looks out for its patterns for so many seconds, and says what changes. Whoever
+  never said that somebody listens says nothing as long as nobody does; a daemon that does not know the question is
+  silent, too.
+- It is asked ASKS times, ASK_SECONDS apart: with no answer by then nobody listens. Then the lease is renewed, all
+  patterns together, every RENEW_SECONDS. What was lost is repaired by that. What a daemon said holds for
+  LEASE_SECONDS: one that vanishes is a listener that goes.
+- A pattern that nobody watches any more is remembered until the next renewal: who comes and goes asks nothing anew.
+- Daemons alone ask and are answered, and an answer is never answered: two never keep each other busy.
+- Questions for a user are limited as those about listeners are (``allowance``), and so is what a host that asks costs
+  here: its questions and our answers a second, and the bytes of its patterns, which are at most what they leave free.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bccnd.errors import PacketError
+from bccnd.relay import pattern as patterns
+from bccnd.relay.allowance import Shares
+from bccnd.relay.crowd import address_of
+from bccnd.relay.deadlines import Alarm, Deadlines
+from bccnd.relay.identity import LocalSource
+from bccnd.relay.lookout import Key, Lookout, Watch
+from bccnd.relay.moment import Moment
+from bccnd.relay.publisher import Publisher
+from bccnd.relay.router import QUESTIONS
+from bccnd.relay.session import Session
+
+ASKS, ASK_SECONDS = 3, 0.1
+RENEW_SECONDS = 2.0
+# Two renewals may be lost.
+LEASE_SECONDS = 5
+LEASE_MOST = 10
+# Bytes of the patterns of a question: with all around it a datagram.
+QUESTION_BYTES = 1080
+# Questions sent in one go, and the pause between two such.
+QUESTIONS_A_TURN, TURN_SECONDS = 8, 0.01
+# New patterns of a client that others are asked about a second; a long one counts as several.
+PATTERNS_PER_SECOND = 4000
+LONG = 32
+# Questions of one daemon that are taken, and answered, a second.
+QUESTIONS_PER_SECOND = 250
+# Bytes that the patterns of others take here, and what one takes beside its own.
+LEASED_BYTES = 4 << 20
+PATTERN_BYTES = 512
+# Daemons that say that somebody listens to a pattern: one more would change nothing.
+DAEMONS_LIMIT = 256
+TOKEN_LIMIT = 128
+
+Question = tuple[Key, ...]  # of one separator
+
+
+@dataclass(eq=False, slots=True)
+class _Asked:
+    """A pattern: who watches it here, how often others were asked, which of them have listeners, and until when that
+    holds. ``answer``: what is known; None: nothing yet.
+    """
+
+    watches: dict[Watch, None] = field(default_factory=dict)
+    asks: int = 0
+    by: dict[bytes, float] = field(default_factory=dict)
+    answer: bool | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _Lease:
+    """The question of another daemon."""
+
+    src: bytes
+    token: bytes
+    host: bytes
+    size: int
+    watches: list[Watch] = field(default_factory=list)
+    has_answered: bool = False
+
+    @property
+    def state(self) -> bytes:
+        return b"".join([b"1" if watch.listened else b"0" for watch in self.watches])
+
+
+class Elsewhere:
+    """``own``: the daemon as a source; ``on_change``: called with a watch about which more is known."""
+
+    def __init__(self, publisher: Publisher, lookout: Lookout, own: LocalSource, alarm: Alarm) -> None:
+        self._publisher, self._lookout, self._own = publisher, lookout, own
+        self.on_change: Callable[[Watch, Moment], None] = lambda _watch, _moment: None
+        self._asked: dict[Key, _Asked] = {}
+        self._unsettled: dict[Key, None] = {}
+        self._waiting: deque[Question] = deque()  # to be sent
+        # The tokens of what was asked since the last renewal, and since the one before; and what they stand for.
+        self._young: dict[Question, bytes] = {}
+        self._old: dict[Question, bytes] = {}
+        self._tokens: dict[bytes, Question] = {}
+        self._last_token = 0
+        self._users = Shares(PATTERNS_PER_SECOND)
+        self._questions, self._answers = Shares(QUESTIONS_PER_SECOND), Shares(QUESTIONS_PER_SECOND)
+        self._leases: dict[tuple[bytes, bytes], _Lease] = {}
+        self._leased = 0
+        self._sizes: Counter[bytes] = Counter()  # of the leases, by host
+        self._due: Deadlines[str | _Lease] = Deadlines(alarm)
+
+    # -- what we ask
+
+    def want(self, watch: Watch, now: float) -> None:
+        """Nobody here listens: find out about the others."""
+        asked = self._asked.get(watch.key)
+        if asked is None:
+            asked = self._asked[watch.key] = _Asked()
+            self._unsettled[watch.key] = None
+            self._set("ask", now)
+            self._set("renew", now + RENEW_SECONDS)
+        asked.watches[watch] = None
+
+    def forget(self, watch: Watch) -> None:
+        """It is as good as listened to here, or watched no more."""
+        if asked := self._asked.get(watch.key):
+            asked.watches.pop(watch, None)
+
+    def listened(self, key: Key) -> bool | None:
+        """Whether somebody listens; None: not known yet."""
+        asked = self._asked.get(key)
+        return asked.answer if asked else None
+
+    def next_deadline(self) -> float:
+        return self._due.next
+
+    def on_deadline(self, moment: Moment) -> None:
+        now = moment.monotonic
+        while (due := self._due.pop(now)) is not None:
+            if isinstance(due[0], _Lease):
+                self._end(due[0])
+            elif due[0] == "ask":
+                self._ask(moment)
+            elif due[0] == "renew":
+                self._renew(moment)
+            else:
+                self._send(moment)
+
+    def _ask(self, moment: Moment) -> None:
+        """Ask about what is not known, and conclude from silence."""
+        keys, silent = [], []
+        if self._waiting:  # nobody can have answered what was not sent
+            self._set("ask", moment.monotonic + ASK_SECONDS)
+            return
+        for key in list(self._unsettled):
+            asked = self._asked.get(key)
+            if asked is None or asked.answer is not None:
+                del self._unsettled[key]
+            elif asked.asks >= ASKS:
+                del self._unsettled[key]
+                silent.append(asked)
+            elif self._may_ask(key, asked, moment):
+                asked.asks += 1
+                keys.append(key)
+        self._waiting.extend(_questions(keys))
+        self._send(moment)
+        for asked in silent:
+            self._decide(asked, moment)
+        if self._unsettled:
+            self._set("ask", moment.monotonic + ASK_SECONDS)
+
+    def _may_ask(self, key: Key, asked: _Asked, moment: Moment) -> bool:
+        owner = next((watch.owner for watch in asked.watches), None)
+        if not isinstance(owner, Session):
+            return True  # whoever watched has gone
+        count = 1 + len(key[1]) // LONG
+        return self._users.take(b"%d" % owner.peer.uid, owner.name, moment.monotonic, count)
+
+    def _renew(self, moment: Moment) -> None:
+        """Ask about everything again, and forget what nobody watches and who is silent."""
+        now = moment.monotonic
+        for key in [key for key, asked in self._asked.items() if not asked.watches]:
+            del self._asked[key]
+            self._unsettled.pop(key, None)
+        for asked in self._asked.values():
+            asked.by = {src: until for src, until in asked.by.items() if until > now}
+            if asked.answer and not asked.by:
+                self._decide(asked, moment)
+        if not self._waiting:
+            self._young, self._old = {}, self._young
+            self._tokens = {token: question for question, token in self._old.items()}
+            self._waiting.extend(_questions([key for key in self._asked if key not in self._unsettled]))
+            self._send(moment)
+        if self._asked:
+            self._set("renew", now + RENEW_SECONDS)
+
+    def _send(self, moment: Moment) -> None:
+        """Send some of the questions."""
+        for _ in range(min(QUESTIONS_A_TURN, len(self._waiting))):
+            question = self._waiting.popleft()
+            token = self._young.get(question) or self._old.get(question) or self._new_token(moment)
+            self._young[question] = token
+            self._tokens[token] = question
+            text = b"%b\nwatch %d %b\n" % (token, LEASE_SECONDS, question[0][0])
+            text += b"\n".join([pattern for _, pattern in question])
+            self._publisher.say(self._own, QUESTIONS, text, moment)
+        if self._waiting:
+            self._set("send", moment.monotonic + TURN_SECONDS)
+
+    def _new_token(self, moment: Moment) -> bytes:
+        self._last_token += 1
+        return b"%d.%d" % (moment.unix_ns // 1000, self._last_token)
+
+    def _decide(self, asked: _Asked, moment: Moment) -> None:
+        answer = bool(asked.by)
+        if answer is not asked.answer:
+            asked.answer = answer
+            for watch in list(asked.watches):
+                self.on_change(watch, moment)
+
+    def _set(self, what: str, due: float) -> None:
+        if self._due.get(what) is None:
+            self._due.set(what, due)
+
+    # -- what we hear
+
+    def hear(self, src: bytes, chan: bytes, payload: bytes, moment: Moment, peer: bytes) -> None:
+        """What another daemon says, to all or to this one."""
+        token, _, rest = payload.partition(b"\n")
+        word, _, rest = rest.partition(b" ")
+        if len(token) > TOKEN_LIMIT:
+            return
+        if word == b"watch" and chan == QUESTIONS:
+            self._lend(src, token, rest, moment, address_of(peer))
+        elif word == b"wanted" and chan != QUESTIONS:
+            self._learn(src, token, rest, moment)
+
+    def _learn(self, src: bytes, token: bytes, digits: bytes, moment: Moment) -> None:
+        keys = self._tokens.get(token)
+        if keys is None or len(digits) != len(keys) or digits.strip(b"01"):
+            return
+        for key, digit in zip(keys, digits, strict=True):
+            asked = self._asked.get(key)
+            if asked is None:
+                continue
+            if digit == ord("1"):
+                if src in asked.by or len(asked.by) < DAEMONS_LIMIT:
+                    asked.by[src] = moment.monotonic + LEASE_SECONDS
+                self._decide(asked, moment)
+            elif asked.by.pop(src, None) is not None and not asked.by:
+                self._decide(asked, moment)
+
+    def _lend(self, src: bytes, token: bytes, rest: bytes, moment: Moment, host: bytes) -> None:
+        head, *wanted = rest.split(b"\n")
+        seconds, _, separator = head.partition(b" ")
+        if not (seconds.isdigit() and len(seconds) < 4 and separator in patterns.SEPARATORS and wanted):
+            return
+        if not self._questions.take(host, src, moment.monotonic):
+            return
+        lease = self._leases.get((src, token))
+        if lease is None:
+            lease = self._begin(src, token, [(separator, pattern) for pattern in wanted], moment, host)
+            if lease is None:
+                return
+        elif lease.has_answered or b"1" in lease.state:
+            self._answer(lease, moment)
+        until = moment.monotonic + min(int(seconds), LEASE_MOST)
+        self._due.set(lease, until)
+
+    def _begin(self, src: bytes, token: bytes, keys: list[Key], moment: Moment, host: bytes) -> _Lease | None:
+        size = len(src) + len(token) + sum([len(pattern) + PATTERN_BYTES for _, pattern in keys])
+        if self._sizes[host] + size > LEASED_BYTES - self._leased - size:
+            return None
+        try:
+            for separator, pattern in keys:
+                patterns.check(pattern, separator)
+        except PacketError:
+            return None
+        lease = self._leases[src, token] = _Lease(src, token, host, size)
+        self._sizes[host] += size
+        self._leased += size
+        for key in keys:
+            watch = Watch(key, lease, host)
+            lease.watches.append(watch)
+            self._lookout.add(watch, moment.monotonic)
+        return lease
+
+    def _end(self, lease: _Lease) -> None:
+        del self._leases[lease.src, lease.token]
+        self._leased -= lease.size
+        self._sizes[lease.host] -= lease.size
+        if not self._sizes[lease.host]:
+            del self._sizes[lease.host]
+        for watch in lease.watches:
+            self._lookout.remove(watch)
+
+    def looked(self, changed: list[Watch], moment: Moment) -> None:
+        """Somebody here has begun to listen to watches of others, or nobody does any more."""
+        for lease in {watch.owner: None for watch in changed if isinstance(watch.owner, _Lease)}:
+            if lease.has_answered or b"1" in lease.state:
+                self._answer(lease, moment)
+
+    def _answer(self, lease: _Lease, moment: Moment) -> None:
+        """Beyond the share of its host it learns that when it asks again."""
+        if self._answers.take(lease.host, lease.src, moment.monotonic):
+            lease.has_answered = True
+            answer = b"%b\nwanted %b" % (lease.token, lease.state)
+            self._publisher.say(self._own, b"!" + lease.src, answer, moment)
+
+
+def _questions(keys: list[Key]) -> list[Question]:
+    """By separator, and as many as fit."""
+    questions: list[list[Key]] = []
+    for separator in patterns.SEPARATORS:
+        room = 0
+        for key in [key for key in keys if key[0] == separator]:
+            room -= len(key[1]) + 1
+            if room < 0:
+                questions.append([])
+                room = QUESTION_BYTES - len(key[1]) - 1
+            questions[-1].append(key)
+    return [tuple(question) for question in questions]

@@ -1,0 +1,88 @@
+"""A watch is the same in every language (``clients/PROTOCOL.md``, "Watches")."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.clients.conftest import Start
+from tests.clients.drivers import LATEST, Driver, Language, each_language, unless_lacking
+from tests.clients.scripted_daemon import ScriptedDaemon
+from tests.daemon_process import DaemonProcess
+from tests.packet_client import PacketClient, wait_until
+
+
+def news(driver: Driver) -> list[bytes]:
+    """The next event that is not about the connection."""
+    while (event := driver("recv", LATEST))[0] in (b"disconnected", b"reconnected"):
+        pass
+    return event
+
+
+@each_language
+def test_each_change_of_a_watch_is_told(
+    language: Language, shared_daemon: DaemonProcess, start: Start
+) -> None:
+    unless_lacking(language, "watch", "a", start)
+    driver = start(language)
+    driver.open(shared_daemon.socket)
+    assert driver.error("watch", "!here") == "bad-pattern"
+    driver("sub", "watched/x")  # which does not count
+    driver("watch", "watched/>")
+    assert news(driver) == [b"wanted", b"watched/>", b"no"]
+    with PacketClient(shared_daemon.socket) as listener:
+        listener.subscribe("watched/x")
+        assert news(driver) == [b"wanted", b"watched/>", b"yes"]
+        driver("watch", "watched/>")
+        assert news(driver) == [b"wanted", b"watched/>", b"yes"]
+        driver("unwatch", "watched/>")
+        driver("unwatch", "watched/>")
+    with PacketClient(shared_daemon.socket) as listener:
+        listener.subscribe("other/x")
+        driver("watch", "other/x")
+        assert news(driver) == [b"wanted", b"other/x", b"yes"]
+
+
+@each_language
+def test_a_new_connection_watches_again(language: Language, tmp_path: Path, start: Start) -> None:
+    """And only what differs is told; the daemon's words may grow."""
+    if "watch" in language.owes:
+        pytest.xfail(f"{language} owes watch")
+    states = [b"here"]
+
+    def answer(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"MSG end\0":
+            connection.shutdown(socket.SHUT_RDWR)
+            return True
+        if not packet.startswith(b"CMSG watch\0"):
+            return False
+        pattern = packet.partition(b"\0")[2]
+        connection.send(packet)
+        connection.send(b"CMSG wanted\0%b %b" % (states[-1], pattern))
+        return True
+
+    with ScriptedDaemon(tmp_path / "bus", answer) as daemon:
+        driver = start(language)
+        driver.open(daemon.path)
+        driver("watch", "a")
+        driver("watch", "gone")
+        assert sorted([news(driver), news(driver)]) == [
+            [b"wanted", b"a", b"yes"],
+            [b"wanted", b"gone", b"yes"],
+        ]
+        driver("unwatch", "gone")
+        for state in (b"beyond", b"no", b"elsewhere"):
+            states.append(state)
+            asked = daemon.seen.count(b"CMSG watch\0a")
+            driver("pub", "end", "")
+
+            def asked_again(asked: int = asked) -> bool:
+                assert driver("recv", 0)[0] != b"wanted"
+                return daemon.seen.count(b"CMSG watch\0a") > asked
+
+            if state == b"beyond":
+                wait_until(asked_again, "the next connection")
+            else:
+                assert news(driver) == [b"wanted", b"a", b"no" if state == b"no" else b"yes"]
+        assert daemon.seen.count(b"CMSG watch\0gone") == 1
+        driver("close")

@@ -182,6 +182,11 @@ class Gateway:
         """To be looked at alone."""
         return list(self._links.values())
 
+    @property
+    def adverts(self) -> tuple[int, int]:
+        """How many intents and interests peers have."""
+        return self._routing.intents.total, self._routing.interests.total
+
     # --- a link ---
 
     def _look_after(self, link: Link, at: Moment) -> None:

@@ -61,7 +61,7 @@ for place in checkout:{root} packages:{packages}; do
     mkdir -p /opt/${{place%%:*}}
     mount --bind "${{place#*:}}" /opt/${{place%%:*}}
 done
-for name in bccnd bccnd-record bccnd-pipeline bccnd-collect bccnd-backbone bccnd-uplink bccnd-mux; do
+for name in bccnd bccnd-record bccnd-pipeline bccnd-collect bccnd-backbone bccnd-uplink bccnd-mux bccnd-dndm; do
     cp {folder}/bccnd /usr/bin/$name
 done
 mkdir -p /run/units /etc/bccnd

@@ -209,8 +209,8 @@ ALSO_PURE = {
     "bccnd.uplink.fyrehose", "bccnd.uplink.fyrehose_answers", "bccnd.uplink.fyrehose_missing",
     "bccnd.uplink.fyrehose_window",
     *(f"bccnd.dndm.{name}" for name in (
-        "account", "addrbook", "adverts", "core", "effects", "handshake", "link", "options", "routing", "seen",
-        "settling", "state", "telling",
+        "account", "addrbook", "adverts", "core", "effects", "handshake", "link", "options", "passing", "routing",
+        "seen", "settling", "state", "telling",
     )),
 }  # fmt: skip
 

@@ -26,7 +26,9 @@ LINE_SECONDS = 2.0
 
 
 class Owner(Protocol):
-    def opened(self, number: int, scheme: str, dialled: Peer | None) -> None: ...
+    def opened(self, number: int, scheme: str, dialled: Peer | None, *, broadcast: bool = False) -> None: ...
+
+    def wants(self, number: int, route: str) -> bool: ...
 
     def not_reached(self, peer: Peer, reason: str, *, dialled: bool = True) -> None: ...
 
@@ -53,10 +55,13 @@ class Carrier(Protocol):
 
 
 class Carriers:
-    """``accept``: networks from which peers may come. ``refused``: how many came from others."""
+    """``accept``: networks from which peers may come. ``refused``: how many came from others. ``bus``: its name."""
 
-    def __init__(self, loop: AbstractEventLoop, owner: Owner, accept: Sequence[Network]) -> None:
+    def __init__(
+        self, loop: AbstractEventLoop, owner: Owner, accept: Sequence[Network], bus: str = ""
+    ) -> None:
         self.accept = accept
+        self.bus = bus
         self.refused = 0
         self._loop = loop
         self._owner = owner
@@ -94,7 +99,7 @@ class Carriers:
             self._owner.not_reached(peer, _reason(error))
         else:
             if peer.scheme == "udp":
-                datagrams.begin(peer)
+                datagrams.begin(peer, self.bus)
             else:
                 self._add_socket(made, peer)
 
@@ -148,17 +153,22 @@ class Carriers:
         carrier_of: Callable[[int], Carrier],
         scheme: str,
         dialled: Peer | None,
+        *,
         line: Peer | None = None,
+        broadcast: bool = False,
     ) -> None:
         """A new link, of what ``carrier_of`` makes for its number. ``line``: the device, if a peer is waited for."""
         number = next(self._numbers)
         self._carriers[number] = carrier_of(number)
         if line is not None:
             self._lines[number] = line
-        self._owner.opened(number, scheme, dialled)
+        self._owner.opened(number, scheme, dialled, broadcast=broadcast)
 
     def heard(self, number: int, data: bytes) -> None:
         self._owner.heard(number, data)
+
+    def wants(self, number: int, route: str) -> bool:
+        return self._owner.wants(number, route)
 
     def wrote(self, number: int) -> None:
         self._owner.wrote(number)
@@ -200,7 +210,8 @@ class Carriers:
         self.add(
             lambda number: Stream(self._loop, number, descriptor, shut, self),
             "serial",
-            *((peer, None) if dialled else (None, peer)),
+            peer if dialled else None,
+            line=None if dialled else peer,
         )
 
     def _wait_on(self, peer: Peer) -> None:

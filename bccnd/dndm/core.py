@@ -23,24 +23,23 @@ from math import inf
 from bccnd.dndm.addrbook import Addrbook
 from bccnd.dndm.adverts import Advert, listed
 from bccnd.dndm.adverts import refusal as refused_advert
-from bccnd.dndm.effects import Close, Dial, Effect, Met, Publish
+from bccnd.dndm.effects import Close, Dial, Effect, Met
 from bccnd.dndm.handshake import has_identity, refusal, rival_loses
 from bccnd.dndm.handshake import message as handshake
 from bccnd.dndm.link import Link
 from bccnd.dndm.options import Options
-from bccnd.dndm.routing import LOCAL, Routing
-from bccnd.dndm.seen import Seen
+from bccnd.dndm.passing import Passing
+from bccnd.dndm.routing import Routing
 from bccnd.dndm.settling import REFRESH_SECONDS, Settling
 from bccnd.dndm.state import State
-from bccnd.dndm.telling import TTL_SECONDS, advert, peers_messages
+from bccnd.dndm.telling import TTL_SECONDS, peers_messages
 from bccnd.errors import DndmError
 from bccnd.relay.deadlines import Alarm
 from bccnd.relay.moment import Moment
 from bccnd.wire.dndm import messages_pb2 as pb
 from bccnd.wire.dndm import peers, routes
 from bccnd.wire.dndm.frame import FRAME_LIMIT, Frame
-from bccnd.wire.dndm.messages import Known, decode, join
-from bccnd.wire.dndm.routes import Route
+from bccnd.wire.dndm.messages import Known, decode
 
 HANDSHAKE_SECONDS = 10.0
 PING_SECONDS = 10.0
@@ -52,8 +51,6 @@ HANDSHAKES_LIMIT = 8
 LINE_SECONDS = 1.0
 # Frames of a link, and effects that come of them, before others have their turn: some ten milliseconds.
 FRAMES, EFFECTS = 256, 2048
-# For the bus, among the numbers of links.
-BUS = -1
 
 
 class Gateway:
@@ -71,20 +68,30 @@ class Gateway:
             self._book.configure(peers.parse(each))
         # Links with frames that wait, in turn.
         self._busy: dict[int, None] = {}
-        self._seen = Seen()
+        self._passing = Passing(state, self._routing, self._settling)
 
     # --- what happens ---
 
-    def connected(self, number: int, scheme: str, at: Moment, dialled: peers.Peer | None = None) -> None:
-        """A new link; ``dialled``: as ``Dial`` had it, None if the peer came."""
+    def connected(
+        self,
+        number: int,
+        scheme: str,
+        at: Moment,
+        dialled: peers.Peer | None = None,
+        *,
+        broadcast: bool = False,
+    ) -> None:
+        """A new link; ``dialled``: as ``Dial`` had it, None if the peer came. ``broadcast``: as ``Link`` has it."""
         if len(self._links) >= self._state.options.links:
             self._effects.append(Close(number, "full"))
             if dialled:
                 self._book.gone(dialled.place, at.monotonic)
             return
-        link = Link(number, dialled, scheme, at.monotonic, noisy=scheme == "serial")
+        link = Link(number, dialled, scheme, at.monotonic, noisy=scheme == "serial", broadcast=broadcast)
         self._links[number] = link
-        if dialled:
+        if dialled and broadcast:
+            self._welcome(link, dialled, at)
+        elif dialled:
             self._tell(link, handshake(self._me, link, dialled, pb.INITIAL), at)
 
     def received(self, number: int, data: bytes, at: Moment) -> None:
@@ -126,14 +133,7 @@ class Gateway:
 
     def came(self, channel: str, payload: bytes, at: Moment) -> None:
         """A message of the bus, of another program."""
-        try:
-            route = routes.route_of(channel.removeprefix(LOCAL))
-        except DndmError:
-            self.counts["bus: channel"] += 1
-            return
-        header = pb.Header(timestamp=at.unix_ns, type=pb.MESSAGE)
-        self._seen.again(BUS, route.id, at.unix_ns, payload)
-        self._pass_on(BUS, route, header, payload, at)
+        self._passing.came(channel, payload, at)
 
     def tick(self, at: Moment) -> None:
         """Do what is due."""
@@ -147,6 +147,10 @@ class Gateway:
         for link in list(self._links.values()):
             self._look_after(link, at)
         self._effects += map(Dial, self._book.to_dial(now))
+
+    def wants(self, number: int, route: str) -> bool:
+        """Whether a message of this route would go anywhere, if it came by this link."""
+        return self._passing.wants(number, route)
 
     def take(self) -> list[Effect]:
         """What is to be done, in this order."""
@@ -169,7 +173,9 @@ class Gateway:
             return -inf
         times = [self._book.next, self._routing.intents.next, self._routing.interests.next]
         for link in self._links.values():
-            if link.peer is None:
+            if link.broadcast:
+                times.append(link.next_refresh)
+            elif link.peer is None:
                 times.append(link.since + HANDSHAKE_SECONDS)
             else:
                 times += [link.next_ping, link.next_refresh, link.heard + SILENT_SECONDS]
@@ -196,6 +202,11 @@ class Gateway:
             link.frames += link.reader.resume()
             self._work(link, at)
         if link.number not in self._links:
+            return
+        if link.broadcast:
+            if now >= link.next_refresh and link.peer:
+                self._tell(link, handshake(self._me, link, link.peer, pb.INITIAL), at)
+                self._settling.refresh(link, at)
             return
         if link.peer is None:
             if now >= link.since + HANDSHAKE_SECONDS:
@@ -257,7 +268,12 @@ class Gateway:
             return
         if wrong:
             self._fault(link, wrong, at)
-        if header.want_result and header.type != pb.RESULT and link.number in self._links:
+        if (
+            header.want_result
+            and not link.broadcast
+            and header.type != pb.RESULT
+            and link.number in self._links
+        ):
             result = pb.Result(nonce=header.timestamp, error=1 if wrong else 0, description=wrong)
             self._tell(link, result, at)
 
@@ -265,9 +281,11 @@ class Gateway:
         """What is wrong with it, for counters and a RESULT."""
         match message:
             case bytes():
-                return self._message(link, header, message, at)
-            case pb.Handshake():
+                return self._passing.message(link, header, message, at)
+            case pb.Handshake() if not link.broadcast:
                 return self._handshake(link, message, at)
+            case pb.Ping() | pb.Pong() | pb.Peers() | pb.Addrbook() if link.broadcast:
+                link.counts["not for all"] += 1
             case pb.Peers() | pb.Addrbook():
                 return self._told_of(link, message, at)
             case pb.Ping(payload=payload):
@@ -285,7 +303,7 @@ class Gateway:
     def _fault(self, link: Link, what: str, at: Moment) -> None:
         link.counts[what] += 1
         link.counts["faults"] += 1
-        if link.counts["faults"] > FAULTS_LIMIT:
+        if link.counts["faults"] > FAULTS_LIMIT and not link.broadcast:  # others are heard there, too
             self._close(link, "faults", at)
 
     def _tell(self, link: Link, message: Known, at: Moment) -> None:
@@ -302,7 +320,7 @@ class Gateway:
         self._busy.pop(link.number, None)
         self._settling.forget(link)
         self.counts.update(link.counts)
-        self._seen.forget(link.number)
+        self._passing.forget(link)
         self._book.teller_gone(link.number)
         up = {other.peer.place for other in self._links.values() if other.peer}
         for peer in (link.dialled, link.peer):
@@ -348,10 +366,15 @@ class Gateway:
             self._book.connected(each.place)
         link.next_ping, link.next_refresh = at.monotonic, at.monotonic + REFRESH_SECONDS
         self._effects.append(Met(link.number, peer))
-        message = handshake(self._me, link, peer, pb.FINAL)
+        message = handshake(self._me, link, peer, pb.INITIAL if link.broadcast else pb.FINAL)
         rest = self._settling.greet(link, message, at)
-        others = [other.peer for other in self._links.values() if other.peer and other is not link]
-        for told in (message, *rest, *peers_messages(link, others, remove=False)):
+        for told in (message, *rest):
+            self._tell(link, told, at)
+        if link.broadcast:
+            return
+        others = [other for other in self._links.values() if other is not link and not other.broadcast]
+        known = [other.peer for other in others if other.peer]
+        for told in peers_messages(link, known, remove=False):
             self._tell(link, told, at)
         self._share(peer, at, remove=False)
 
@@ -370,7 +393,7 @@ class Gateway:
     def _share(self, peer: peers.Peer, at: Moment, *, remove: bool) -> None:
         """Tell all others of a peer."""
         for link in self._links.values():
-            if link.peer:
+            if link.peer and not link.broadcast:
                 for message in peers_messages(link, [peer], remove=remove):
                     self._tell(link, message, at)
 
@@ -414,9 +437,11 @@ class Gateway:
         adverts = self._routing.intents if isinstance(said, pb.Intent) else self._routing.interests
         before = adverts.of(route.id).get(link.number)
         wrong = ""
+        if link.broadcast and not said.register:  # others may say it there: it ends with its time to live
+            return ""
         if said.register:
             # As short a time as public peers take for none.
-            ttl = said.ttl / 1e9 if said.ttl > 1_000_000 else 0.0
+            ttl = said.ttl / 1e9 if said.ttl > 1_000_000 else TTL_SECONDS * link.broadcast
             wrong = adverts.put(link.number, Advert(route, said.hops, ttl), at.monotonic)
         else:
             adverts.drop(link.number, route.id)
@@ -427,74 +452,3 @@ class Gateway:
             link.counts["hops"] += 1
             return ""
         return wrong
-
-    # --- messages ---
-
-    def _message(self, link: Link, header: pb.Header, data: bytes, at: Moment) -> str:
-        if header.type != pb.MESSAGE and header.type < pb.USER_TYPES:
-            return "type"
-        try:
-            route = routes.parse(header.route)
-        except DndmError:
-            return "route"
-        intents = self._routing.intents
-        if link.number not in intents.of(route.id):
-            if self._state.options.strict:
-                return "no intent"
-            # A trusted peer has one, it seems.
-            if intents.put(link.number, Advert(route, 0, TTL_SECONDS), at.monotonic):
-                return "limit"
-            self._settling.note(route.id)
-        self._settling.settle(route.id, at)
-        intents.use(link.number, route.id, at.monotonic)
-        if self._seen.again(link.number, route.id, header.timestamp, data):
-            link.counts["again"] += 1
-            return ""
-        for channel in self._routing.listening(route):
-            if channel.startswith(LOCAL):
-                where, fits = "host", len(data) <= self._state.options.local
-            else:
-                where, fits = "segment", len(channel) + len(data) <= self._state.options.room
-            if fits:
-                self._effects.append(Publish(channel, data))
-            else:
-                link.counts[f"too large for the {where}"] += 1
-        self._pass_on(link.number, route, header, data, at)
-        return ""
-
-    def _pass_on(self, source: int, route: Route, header: pb.Header, data: bytes, at: Moment) -> None:
-        """To the peers with an interest, each with the route as it writes it."""
-        self._settling.settle(route.id, at)
-        frames: dict[str, bytes] = {}
-        for number, interest in self._routing.interests.of(route.id).items():
-            link = self._links[number]
-            if number == source:
-                continue
-            if link.backlog > self._state.options.backlog:
-                link.counts["slow"] += 1
-                continue
-            told = link.intents.get(route.id)
-            if told is not None:
-                # Public peers end an intent that lay idle, whatever they are told.
-                if at.monotonic > told.fresh:
-                    self._tell(link, advert(pb.Intent, told), at)
-                told.fresh = at.monotonic + REFRESH_SECONDS
-            text = str(interest.route)
-            try:
-                frame = frames.get(text) or frames.setdefault(text, join(_passed(header, text), data))
-            except DndmError:
-                link.counts["too large"] += 1
-                continue
-            self._state.send(link, frame)
-            self._routing.interests.use(number, route.id, at.monotonic)
-
-
-def _passed(header: pb.Header, route: str) -> pb.Header:
-    """What of a header goes on."""
-    return pb.Header(
-        receive_timestamp=header.receive_timestamp,
-        timestamp=header.timestamp,
-        type=header.type,
-        signature=header.signature,
-        route=route,
-    )

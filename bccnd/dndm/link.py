@@ -29,13 +29,17 @@ class Told:
 
 @dataclass(slots=True)
 class Link:
-    """``dialled``: the peer as we dialled it; ``peer``: as it names itself, None until the handshake is done."""
+    """``dialled``: the peer as we dialled it; ``peer``: as it names itself, None until the handshake is done.
+
+    ``broadcast``: it leads to all who hear it, with no handshake but one that says who speaks, and no answers.
+    """
 
     number: int
     dialled: Peer | None
     scheme: str
     since: float
     noisy: bool = False
+    broadcast: bool = False
     peer: Peer | None = None
     # Seconds between a PING and its PONG, the last time.
     latency: float | None = None

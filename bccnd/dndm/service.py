@@ -81,7 +81,7 @@ class Service:
         self._health = Health(loop, self._metrics, self._unready)
         self.core = Gateway(options_of(settings))
         self.bus = Bus(settings.socket, self)
-        self.carriers = Carriers(loop, self, settings.accept)
+        self.carriers = Carriers(loop, self, settings.accept, settings.bus)
         # Links that are not read; of these, those that wait for the daemon to take what they brought.
         self._held: set[int] = set()
         self._publishing: set[int] = set()
@@ -135,9 +135,12 @@ class Service:
 
     # -- what peers do: the owner of carriers
 
-    def opened(self, number: int, scheme: str, dialled: Peer | None) -> None:
-        self.core.connected(number, scheme, self._now(), dialled)
+    def opened(self, number: int, scheme: str, dialled: Peer | None, *, broadcast: bool = False) -> None:
+        self.core.connected(number, scheme, self._now(), dialled, broadcast=broadcast)
         self._act()
+
+    def wants(self, number: int, route: str) -> bool:
+        return self.core.wants(number, route)
 
     def not_reached(self, peer: Peer, reason: str, *, dialled: bool = True) -> None:
         if self._unreached.get(peer.place) != reason:

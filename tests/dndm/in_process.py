@@ -10,12 +10,18 @@ from bccnd.wire.dndm.peers import Peer
 class Owner:
     """``said``: what happened, each as a tuple that begins with its name."""
 
-    def __init__(self, loop: Any, accept: Any = EVERYWHERE) -> None:
+    def __init__(self, loop: Any, accept: Any = EVERYWHERE, bus: str = "") -> None:
         self.said: list[tuple[Any, ...]] = []
-        self.carriers = Carriers(loop, self, accept)
+        self.carriers = Carriers(loop, self, accept, bus)
 
-    def opened(self, number: int, scheme: str, dialled: Peer | None) -> None:
-        self.said.append(("opened", number, scheme, dialled))
+        # Routes that somebody is interested in.
+        self.interests: set[str] = set()
+
+    def opened(self, number: int, scheme: str, dialled: Peer | None, *, broadcast: bool = False) -> None:
+        self.said.append(("opened", number, scheme, dialled, *["broadcast"] * broadcast))
+
+    def wants(self, number: int, route: str) -> bool:
+        return bool(number) and route in self.interests
 
     def not_reached(self, peer: Peer, reason: str, *, dialled: bool = True) -> None:
         self.said.append(("not reached", str(peer), reason, dialled))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, ServiceProcess
+from tests.dndm.pseudo_serial import PseudoSerial
 from tests.packet_client import PATIENCE
 from tests.plain_bccn import free_address, free_port
 from tests.wire.dndm import plain_dndm
@@ -45,7 +46,7 @@ class Robot:
     ``me``: its address. Frames are read whole; pings are answered while it reads.
     """
 
-    def __init__(self, stream: socket.socket, me: str = "tcp:///") -> None:
+    def __init__(self, stream: socket.socket | PseudoSerial, me: str = "tcp:///") -> None:
         self.stream = stream
         self.me = me
         self.heard: list[tuple[str, dict[int, Any], Fields | bytes]] = []

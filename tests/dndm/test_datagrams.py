@@ -72,6 +72,52 @@ async def test_two_that_dial_each_other_talk() -> None:
     owner.carriers.end()
 
 
+def hello(bus: str) -> bytes:
+    return frame("HANDSHAKE", [(1, f"udp://127.0.0.1:9/?bccn={bus}".encode()), (3, 1)])
+
+
+def message(route: str) -> bytes:
+    return plain_dndm.frame(written([(3, plain_dndm.TYPES["MESSAGE"]), (6, route.encode())]), b"body")
+
+
+async def test_all_who_hear_a_broadcast_address_are_one_link() -> None:
+    url = f"udp://127.255.255.255:{free_port()}"
+    owners = [Owner(asyncio.get_running_loop()) for _ in range(3)]
+    for owner in owners:
+        await owner.carriers.dial(parse(url))
+        assert owner.of("opened") == [[1, "udp", parse(url), "broadcast"]]
+    one, other, third = owners
+    other.interests.add("T@a")
+    for said in (message("T@a"), hello("one"), message("T@b"), message("T@a"), hello("one")[:-1]):
+        one.carriers.send(1, said)
+    await until(lambda: other.data(1) == hello("one") + message("T@a"))
+    await until(lambda: third.data(1) == hello("one"))
+    dropped = other.carriers._carriers[1].dropped
+    await until(lambda: dropped["frame"] == 1)
+    assert dropped == {"stranger": 1, "nobody is interested": 1, "frame": 1}
+    assert one.data(1) == b""
+    one.carriers.send(1, bytes(DATAGRAM_BYTES + 1))
+    for owner in owners:
+        owner.carriers.end()
+
+
+async def test_gateways_of_one_bus_do_not_hear_each_other() -> None:
+    url = f"udp://127.255.255.255:{free_port()}"
+    loop = asyncio.get_running_loop()
+    same, other = Owner(loop, bus="one"), Owner(loop, bus="two")
+    speaker = Owner(loop)
+    for owner in same, other, speaker:
+        owner.interests.add("T@a")
+        await owner.carriers.dial(parse(url))
+    for said in hello("one"), message("T@a"):
+        speaker.carriers.send(1, said)
+    await until(lambda: other.data(1) == hello("one") + message("T@a"))
+    await until(lambda: same.carriers._carriers[1].dropped["bus"] == 2)
+    assert same.data(1) == b""
+    for owner in same, other, speaker:
+        owner.carriers.end()
+
+
 @pytest.mark.parametrize("data", [b"", b"x", HELLO[:-1], HELLO + b"\xfa"])
 def test_what_is_no_whole_frame_is_none(data: bytes) -> None:
     assert whole(data) == []

@@ -11,6 +11,7 @@ import pytest
 
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.dndm.process import DndmProcess, Robot, dialled, site
+from tests.dndm.pseudo_serial import PseudoSerial
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import free_address, free_port
 
@@ -193,6 +194,32 @@ def test_a_peer_that_went_is_dialled_again(tmp_path: Path, here: Site) -> None:
                     robot.advert("INTEREST", ROUTE)
                     robot.until(lambda robot=robot: robot.offered(ROUTE))  # type: ignore[misc]
             assert [line["peer"] for line in gateway.logged("peer connected")] == [peer, peer]
+
+
+def test_a_board_with_noise_that_is_unplugged_and_comes_back(tmp_path: Path, here: Site) -> None:
+    daemon, _, _ = here
+    with PseudoSerial() as line, PacketClient(daemon.socket) as program:
+        me = f"serial://{line.device}/board"
+        program.subscribe("dndm/board/T")
+        flags = ("--listen", f"tcp://{free_address()}", "--dial", f"{me}?baud=9600")
+        with DndmProcess(tmp_path, daemon.socket, *flags) as gateway:
+            for turn in range(2):
+                board = Robot(line, me)
+                board.write(b"booting \xfa\xda\xbe ... ")
+                if turn:
+                    board.write(bytes.fromhex("fadabeda0000ffff00000002"))  # the beginning of nothing
+                board.answer()
+                board.advert("INTENT", "T@board")
+                board.until(lambda: board.wants("T@board"))  # noqa: B023
+                for number in range(20):
+                    board.write(b"\xfa\xda noise %d" % number)
+                    board.send("T@board", b"%d %d" % (turn, number))
+                heard = [program.message()[1] for _ in range(20)]
+                assert heard == [b"%d %d" % (turn, number) for number in range(20)]
+                line.unplug()
+                wait_until(lambda: len(gateway.logged("peer gone")) > turn, "the end of the line")  # noqa: B023
+                line.plug()
+            line.unplug()
 
 
 def test_it_waits_for_the_daemon_and_outlives_it(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ ONLY_IN = {
     "jinja2": {"pipeline.report"},
     "pyarrow": {"pipeline", "recorder", "mux.record"},
     "uvloop": {"daemon", "backbone.command", "mux.command", "uplink.command", "dndm.command"},
-    "google": {"wire.dndm"},  # protobuf
+    "google": {"wire.dndm", "commands.protobuf_types"},  # protobuf
     "nats": {"uplink.nats_session"},
     "nkeys": {"uplink.nats_session"},  # nats-py's own, of its extra of that name
     "websockets": {"mux.websocket"},

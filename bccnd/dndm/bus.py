@@ -94,6 +94,7 @@ class Bus:
 
     def leave(self, kind: Kind, channel: str) -> None:
         self._wanted.discard((kind, channel))
+        self._refused.discard((kind, channel))
         self._note((kind, channel))
 
     def publish(self, channel: str, payload: bytes) -> None:
@@ -255,7 +256,9 @@ class Bus:
                         for channel, payload in some:
                             await client.publish(channel, payload)
                     self.counts["published"] += len(some)
-                except bccn.BccnError:
+                except bccn.BccnError:  # it takes nothing, and would not for all that waits
+                    some += self._queue
+                    self._queue.clear()
                     self.counts["not taken" if client.connected else "away"] += len(some)
                 self.waiting -= sum(len(payload) + COST for _, payload in some)
                 self._hearer.published()

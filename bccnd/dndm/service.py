@@ -23,6 +23,7 @@ import structlog
 
 from bccnd import __version__
 from bccnd.dndm import account
+from bccnd.dndm.addrbook import ENTRIES_LIMIT
 from bccnd.dndm.bus import Bus
 from bccnd.dndm.carriers import Carriers
 from bccnd.dndm.core import Gateway
@@ -85,6 +86,7 @@ class Service:
         # Links that are not read; of these, those that wait for the daemon to take what they brought.
         self._held: set[int] = set()
         self._publishing: set[int] = set()
+        self._names: dict[int, str] = {}
         # Why a peer cannot be reached, as the log has it.
         self._unreached: dict[tuple[str, str], str] = {}
         self._sent = 0
@@ -144,6 +146,8 @@ class Service:
 
     def not_reached(self, peer: Peer, reason: str, *, dialled: bool = True) -> None:
         if self._unreached.get(peer.place) != reason:
+            if len(self._unreached) >= ENTRIES_LIMIT:
+                self._unreached.clear()
             self._unreached[peer.place] = reason
             log.warning("peer not reached, trying again", peer=str(peer), reason=reason)
         if dialled:
@@ -159,8 +163,7 @@ class Service:
         self._act()
 
     def ended(self, number: int, reason: str) -> None:
-        self._release(number)
-        log.info("peer gone", link=number, reason=reason)
+        log.info("peer gone", link=number, peer=self._release(number), reason=reason)
         self.core.closed(number, self._now())
         self._act()
 
@@ -168,7 +171,7 @@ class Service:
 
     def came(self, channel: str, payload: bytes) -> None:
         self.core.came(channel, payload, self._now())
-        self._act()
+        self._act(schedules=False)
 
     def listened(self, channel: str, somebody: bool) -> None:
         self.core.listened(channel, somebody, self._now())
@@ -184,8 +187,8 @@ class Service:
     def _now(self) -> Moment:
         return Moment(time.monotonic(), time.time_ns())
 
-    def _act(self, source: int = 0) -> None:
-        """``source``: the link whose bytes the core was given."""
+    def _act(self, source: int = 0, *, schedules: bool = True) -> None:
+        """``source``: the link whose bytes the core was given. ``schedules``: whether something may be due sooner."""
         publishes = False
         while effects := self.core.take():
             written = set()
@@ -205,7 +208,8 @@ class Service:
         if source in self._publishing or self.core.busy(source):
             self._held.add(source)
             self.carriers.hold(source)
-        self._schedule()
+        if schedules:
+            self._schedule()
 
     def _do(self, effect: Effect) -> None:
         match effect:
@@ -222,11 +226,11 @@ class Service:
             case Dial(peer):
                 self._start(self.carriers.dial(peer))
             case Met(link, peer):
+                self._names[link] = str(peer)
                 log.info("peer connected", link=link, peer=str(peer))
                 self._unreached.pop(peer.place, None)
             case Close(link, reason):
-                self._release(link)
-                log.info("peer let go", link=link, reason=reason)
+                log.info("peer let go", link=link, peer=self._release(link), reason=reason)
                 self.carriers.close(link)
 
     def _read_on(self) -> None:
@@ -236,9 +240,11 @@ class Service:
                 self._held.discard(number)
                 self.carriers.read_on(number)
 
-    def _release(self, number: int) -> None:
+    def _release(self, number: int) -> str:
+        """Forget a link. Who it was; empty before the handshake."""
         self._held.discard(number)
         self._publishing.discard(number)
+        return self._names.pop(number, "")
 
     # -- time
 

@@ -120,6 +120,8 @@ async def test_what_is_refused_is_counted_and_others_go_on(tmp_path: Path) -> No
             bus.publish("dndm/no/T", b"x")
             await until(lambda: bus.counts["refused"] == 4)
             bus.leave("subscribe", "dndm/no/T")
+            bus.leave("watch", "dndm/no/T")
+            assert {channel for _, channel in bus._refused} == {"dndm/may/2"}
             bus.publish("dndm/may/T", b"x")
             await until(lambda: bus.counts["published"] == 2)
 

@@ -38,7 +38,12 @@ def address(text: str) -> str:
     if text.startswith("unix:") and text != "unix:":
         return text
     host, _, port = text.removeprefix("tls://").rpartition(":")
-    if not text.startswith("tls://") or not host or not port.isdigit():
+    if (
+        not text.startswith("tls://")
+        or not host
+        or not re.fullmatch("[0-9]{1,5}", port)
+        or int(port) > 65_535
+    ):
         raise ArgumentTypeError(f"{text!r} is no address of a door: that is unix:PATH or tls://HOST:PORT")
     return text
 

@@ -114,7 +114,7 @@ class Archive:
         except NoRecordError as error:
             found = str(error).encode()
         except ImportError as error:
-            found = f"unavailable pyarrow cannot be loaded ({error}): pip install 'bccnd[record]'".encode()
+            found = f"unavailable the door cannot load pyarrow ({error}): pip install 'bccnd[record]' there".encode()
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends this replay
             self._loop.call_exception_handler({"message": "a replay has failed", "exception": error})
             found = FAULT

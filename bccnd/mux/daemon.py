@@ -18,7 +18,7 @@ import socket
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from errno import EAGAIN, ECONNRESET
+from errno import EACCES, EAGAIN, ECONNRESET
 
 from bccn.transport import pauses
 from bccnd.mux import limits
@@ -161,7 +161,7 @@ class DaemonLink:
             if answer == EAGAIN:  # it is there, and more programs connect than it has accepted
                 self._retry = self._daemon.loop.call_later(next(self._attempts), self._connect)
             else:
-                self._end(f"unavailable no daemon at {self._daemon.path}: {os.strerror(answer)}".encode())
+                self._end(unreached(self._daemon.path, answer))
             return
         self._socket = made
         if self._daemon.sending.send(made.fileno(), self._peer.introduction) != 1:
@@ -327,3 +327,10 @@ class DaemonLink:
             self._daemon.loop.remove_writer(self._socket)
             self._socket.close()
             self._socket = None
+
+
+def unreached(path: str, answer: int) -> bytes:
+    """Why there is no connection to the daemon. It may be there in a moment, so nobody is refused for good."""
+    if answer == EACCES:
+        return f"unavailable the door may not open {path}: run bccnd-mux as root or as the user of bccnd".encode()
+    return f"unavailable no daemon at {path}: {os.strerror(answer)}".encode()

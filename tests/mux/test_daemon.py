@@ -3,13 +3,22 @@
 import asyncio
 import socket
 from collections.abc import Iterator
+from errno import EACCES
 from pathlib import Path
 
 import pytest
 
 from bccnd.mux import daemon as module
 from bccnd.mux import limits
-from bccnd.mux.daemon import PACKET_LIMIT, TOO_LONG, TOO_MANY, TOO_MANY_OF_USER, Daemon, DaemonLink
+from bccnd.mux.daemon import (
+    PACKET_LIMIT,
+    TOO_LONG,
+    TOO_MANY,
+    TOO_MANY_OF_USER,
+    Daemon,
+    DaemonLink,
+    unreached,
+)
 from bccnd.mux.peer import Peer
 from bccnd.mux.speakers import GONE, WENT_AWAY
 from tests.mux.in_process import JOINED, TestDaemon, until
@@ -117,6 +126,13 @@ async def test_without_a_daemon_there_is_a_reason(tmp_path: Path) -> None:
     await until(lambda: owner.reason is not None)
     assert owner.reason == f"unavailable no daemon at {tmp_path}/none: No such file or directory".encode()
     assert daemon.links == 0
+
+
+def test_a_door_without_the_right_says_whose_it_is() -> None:
+    """Root, who runs tests, has it always."""
+    assert unreached("/run/bus", EACCES).startswith(
+        b"unavailable the door may not open /run/bus: run bccnd-mux as"
+    )
 
 
 async def test_a_daemon_that_accepts_nobody_is_tried_again(tmp_path: Path) -> None:

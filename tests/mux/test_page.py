@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "bccnd/mux/page"
 # Where tests/run.sh puts the type checker, which is no part of the project.
 CHECKER = ROOT / ".venv/typescript/node_modules"
-TAB, RIGHT, DOWN = "\ue004", "\ue014", "\ue015"
+TAB, ENTER, RIGHT, DOWN = "\ue004", "\ue007", "\ue014", "\ue015"
 # What floods it, as the page promises: so many channels, and messages in one go and the pause behind it, in seconds.
 FLOOD_CHANNELS, FLOOD_BATCH, FLOOD_PAUSE = 1000, 200, 0.02
 # Roles of whatever somebody can do something with, and of regions: each has a name.
@@ -121,8 +121,11 @@ def test_a_token_of_the_address_is_kept_and_not_shown(browser: Browser, address:
     shows(browser, "state", "connected as ")
     browser.run("sessionStorage.clear()")
     browser.go(f"{address}#token=sixteen-letters-9")
-    shows(browser, "refusal", "refuses this token")
+    shows(browser, "refusal", "does not know this token")
     assert browser.run("return document.activeElement.id") == "token"
+    browser.press(opening.rpartition("=")[2] + ENTER)
+    shows(browser, "state", "connected as ")
+    wait_until(lambda: browser.run("return document.activeElement.tagName") == "H1", "the way on by keys")
 
 
 @CHROMIUM
@@ -170,6 +173,11 @@ def test_it_publishes_and_pauses(browser: Browser, opening: str, shared_daemon: 
             "box.dispatchEvent(new Event('input')); document.getElementById('pause').click()"
         )
         shows(browser, "tail-note", "No message that contains nowhere yet.")
+        browser.run(
+            "const box = document.getElementById('contains'); box.value = '';"
+            "box.dispatchEvent(new Event('input'))"
+        )
+        shows(browser, "tail", "local/page/cellar one")
     assert browser.log() == []
 
 
@@ -197,8 +205,10 @@ def test_uplinks_are_asked_when_somebody_wants_that(
     enter(browser, opening)
     uplink = json.dumps({"uplink": "here/bccnd-uplink/1", "segment": "east", "state": "up"})
     with serving(shared_daemon, "bccnd/links", lambda _: uplink):
-        browser.run("document.getElementById('look').click()")
+        browser.run("document.getElementById('look').focus()")
+        browser.press(ENTER)
         shows(browser, "links", "here/bccnd-uplink/1eastup")
+        assert browser.run("return document.activeElement.id") == "look"
 
 
 @CHROMIUM

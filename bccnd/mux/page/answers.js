@@ -14,8 +14,8 @@ const ASK_PART = 10;
 // Where uplinks answer, and milliseconds in which they do.
 const LINKS = "bccnd/links";
 const LINKS_WAIT = 1000;
-const NO_HOSTS = "No source of another host is heard.";
-const NO_RIGHT = "This takes a right that your token has not.";
+const NO_HOSTS = "No other host is heard.";
+const NO_RIGHT = "Your token does not have the right to see this.";
 const NO_LINKS = "No uplink has answered: none runs on this segment, or none hears this host.";
 
 /**
@@ -61,8 +61,10 @@ function hostsView() {
 
 /** A request to all of the segment, so it is made when somebody wants to know. @param {any} bus */
 export async function askNow(bus) {
-  at("look").disabled = true;
-  put(at("links-note"), "asking");
+  const look = at("look");
+  if (look.getAttribute("aria-disabled") === "true") return;
+  look.setAttribute("aria-disabled", "true"); // one that is disabled loses the focus
+  put(at("links-note"), "Asking.");
   await tell("links-note", async () => {
     const replies = [];
     const asked = bus.requestMany(LINKS, "", { count: PARTS_LIMIT, timeout: LINKS_WAIT, waitAnyway: true });
@@ -70,7 +72,7 @@ export async function askNow(bus) {
     const rows = plain(linkRows(replies));
     drawTable(at("links"), at("links-note"), LINK_HEADS, rows, NO_LINKS);
   });
-  at("look").disabled = false;
+  look.setAttribute("aria-disabled", "false");
 }
 
 /**

@@ -37,7 +37,7 @@ async function open(token) {
   try {
     await bus.subscribe(">").catch((error) => {
       if (error.code !== "refused") throw error;
-      none = "Your token has no right to all channels. The tail follows the patterns that it has a right to.";
+      none = "Your token has no right to all channels. Give the tail a pattern that it has a right to.";
     });
     ofTail = await connected(token);
   } catch (error) {
@@ -57,8 +57,10 @@ async function open(token) {
   }
   ofTail.on("notice", () => {}); // likewise, and the other connection
   sessionStorage.setItem(KEPT, token);
+  const isAsked = at("door").contains(document.activeElement);
   at("door").hidden = true;
   at("board").hidden = at("views").hidden = false;
+  if (isAsked) at("top").focus(); // the next tab goes to the views
   state();
   follow(bus, ofTail, none);
   askOn(bus, ofTail);
@@ -151,7 +153,7 @@ async function whyNot(error) {
   if (error.code === "invalid") return "That is no token: it has a character that no token has.";
   if (!error.message?.startsWith("no WebSocket")) return error.message ?? `${error}`;
   const isThere = await fetch("/settings.json").then(({ ok }) => ok, () => false);
-  return isThere ? "The door refuses this token: it knows no such one." : "The door does not answer: bccnd-mux does not run there.";
+  return isThere ? "The door does not know this token." : "The door does not answer: see whether bccnd-mux still runs.";
 }
 
 at("door").addEventListener("submit", (/** @type {SubmitEvent} */ event) => {

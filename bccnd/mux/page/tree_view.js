@@ -59,7 +59,7 @@ export class TreeView {
     const focused = /** @type {HTMLElement} */ (this.#body.children[stop]);
     if (hadFocus && focused !== document.activeElement) focused.focus({ preventScroll: true });
     const notes = [];
-    if (more) notes.push(`${more} rows more have no room here: close some.`);
+    if (more) notes.push(`${more} more rows have no room here: close some.`);
     if (this.#tree.homeless) notes.push(`${this.#tree.homeless} messages were on channels beyond the ${this.#tree.size} that the tree holds.`);
     if (!rows.length) notes.push(this.#none);
     put(this.#note, notes.join(" "));

@@ -83,6 +83,8 @@ class Gateway:
     ) -> None:
         """A new link; ``dialled``: as ``Dial`` had it, None if the peer came. ``broadcast``: as ``Link`` has it."""
         if len(self._links) >= self._state.options.links:
+            self._make_room(at)
+        if len(self._links) >= self._state.options.links:
             self._effects.append(Close(number, "full"))
             if dialled:
                 self._book.gone(dialled.place, at.monotonic)
@@ -194,6 +196,12 @@ class Gateway:
         return self._routing.intents.total, self._routing.interests.total
 
     # --- a link ---
+
+    def _make_room(self, at: Moment) -> None:
+        """The one that has come and said nothing for longest gives its place: silence keeps nobody out."""
+        strangers = [link for link in self._links.values() if link.peer is None and not link.dialled]
+        if strangers:
+            self._close(min(strangers, key=lambda link: link.since), "full", at)
 
     def _look_after(self, link: Link, at: Moment) -> None:
         now = at.monotonic

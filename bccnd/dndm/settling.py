@@ -21,7 +21,7 @@ from bccnd.wire.dndm.messages import Known
 # Between two rounds in which a peer is told everything again: thrice within the time to live.
 REFRESH_SECONDS = TTL_SECONDS / 3
 # Pairs of a route and a link that are looked at before others have their turn: some ten milliseconds.
-STEP = 1024
+STEP = 512
 # Those of one newcomer in a row, and what a message that tells all again counts.
 SHARE = 64
 AGAIN = 32

@@ -146,9 +146,20 @@ def test_a_stranger_has_so_much_time() -> None:
 
 def test_links_have_a_bound() -> None:
     one = One(links=2)
-    for number in (1, 2, 3):
-        one.open(number)
+    for number in (1, 2):
+        one.peer(number)
+    one.open(3)
     assert one.core.take() == [Close(3, "full")]
+
+
+def test_who_comes_and_says_nothing_keeps_nobody_out() -> None:
+    one = One(links=2)
+    one.peer(1)
+    for number in (2, 3, 4):
+        one.now += 1.0
+        one.open(number)
+    assert one.core.take() == [Close(2, "full"), Close(3, "full")]
+    assert [link.number for link in one.core.links] == [1, 4]
 
 
 def test_who_shakes_hands_all_the_time_is_let_go() -> None:
@@ -301,7 +312,8 @@ def test_adverts_beyond_the_rate_are_dropped() -> None:
     floods = [pb.Intents(intents=[intent(f"T@a{n}.{m}") for m in range(500)]) for n in range(4)]
 
     def watched(number: int) -> int:
-        return sum(isinstance(each, Watch) for each in one.hears(1, floods[number]))
+        effects = one.hears(1, floods[number]) + one.drain()
+        return sum(isinstance(each, Watch) for each in effects)
 
     assert [watched(0), watched(1), watched(2)] == [1000, 24, 0]
     one.now = 1.0

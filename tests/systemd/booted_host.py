@@ -41,6 +41,8 @@ elif sys.argv[0].endswith("-uplink"):
     from bccnd.uplink.command import main
 elif sys.argv[0].endswith("-mux"):
     from bccnd.mux.command import main
+elif sys.argv[0].endswith("-dndm"):
+    from bccnd.dndm.command import main
 else:
     from bccnd.daemon import main
 sys.exit(main())

@@ -59,7 +59,7 @@ def seconds(text: str) -> float:
 
 
 def moment(text: str) -> str:
-    """A time, as the door of a host reads it. ``10m`` is ``-10m``, which would look like an option."""
+    """A time, as the door of a host reads it. ``10m`` is ``-10m``, which looks like an option to people, too."""
     if not re.fullmatch(r"-?[0-9.][!-~]*", text):
         raise ArgumentTypeError(
             f"{text!r} is no time, such as 2026-11-21T10:00:00Z or 10m for 10 minutes ago"

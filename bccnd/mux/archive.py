@@ -7,6 +7,10 @@ Rules
 - Each call reads one portion. Users take turns, and the replays of a user among themselves.
 - A replay has one portion: it asks for the next when its peer has taken that.
 - ``limits.REPLAYS`` and ``USER_REPLAYS`` bound how many there are.
+- The interval at which threads make way is that of the whole process. The door has no thread but this one and the
+  loop's, and without this one nobody makes way.
+- A door that stops waits for the portion that is being read, which is bounded: a thread that Python leaves behind
+  while it is in Arrow could abort the process.
 """
 
 import sys

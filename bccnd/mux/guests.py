@@ -91,7 +91,9 @@ def _tokens(settings: MuxSettings, bearers: Sequence[Bearer]) -> "Tokens":
     hosts = {settings.web, *settings.hosts}
     if _is_loopback(settings.web):
         hosts.add("localhost:" + settings.web.rpartition(":")[2])
-    return Tokens(users, hosts, settings.origins)
+    return Tokens(
+        users, hosts, settings.origins, "https" if settings.certificate and settings.key else "http"
+    )
 
 
 def _pages(settings: MuxSettings) -> "Pages":

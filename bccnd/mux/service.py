@@ -218,4 +218,4 @@ class Service:
         self._house.archive.close()
         self._health.close()
         self._supervision.close()
-        log.info("stopped", connections=self._house.counts["connections"])
+        log.info("stopped", accepted=self._house.counts["connections"])

@@ -20,8 +20,8 @@ from bccnd.mux.peer import Peer
 from bccnd.mux.settings import Certified, MuxSettings
 
 PIECE = 64 * 1024
-# Bytes that are taken apart at a time: some milliseconds, if all its records are short.
-PORTION = 16 * 1024
+# Bytes that are taken apart at a time: a millisecond, if all its records are short.
+PORTION = 4 * 1024
 # What the blocks of a PEM file are called.
 CERTIFICATE, KEY = "CERTIFICATE", "PRIVATE KEY"
 # Permissions that the file of the key must not give. Its group may read it, as that of certificates on many hosts.
@@ -182,10 +182,10 @@ class Tls:
     def held(self) -> int:
         return self._in.pending + len(self._unread)
 
-    def received(self, data: bytes) -> bytes:
+    def received(self, data: bytes, most: int = limits.FRAMES) -> bytes:
         self._unread += data
         pieces: list[bytes] = []
-        end = self.frames + limits.FRAMES
+        end = self.frames + most
         while self._unread and (self.frames < end or not self.is_ready):
             portion, self._unread = self._unread[:PORTION], self._unread[PORTION:]
             self._read(portion, pieces)

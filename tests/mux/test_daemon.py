@@ -7,6 +7,7 @@ from errno import EACCES
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from bccnd.mux import daemon as module
 from bccnd.mux import limits
@@ -21,6 +22,7 @@ from bccnd.mux.daemon import (
 )
 from bccnd.mux.peer import Peer
 from bccnd.mux.speakers import GONE, WENT_AWAY
+from bccnd.mux.turns import Turns
 from tests.mux.in_process import JOINED, TestDaemon, until
 from tests.packet_client import crowded
 
@@ -162,10 +164,8 @@ async def test_a_daemon_that_does_not_answer_is_given_up(
 ) -> None:
     monkeypatch.setattr(limits, "JOINING_SECONDS", 0.01)
     owner, _ = linked(await door_to(there.path))
-    other = await there.accept(joins=False)
     await until(lambda: owner.reason is not None)
     assert owner.reason == b"unavailable the daemon does not answer"
-    other.close()
 
 
 async def test_links_beyond_the_bound_are_refused(there: TestDaemon) -> None:
@@ -174,6 +174,32 @@ async def test_links_beyond_the_bound_are_refused(there: TestDaemon) -> None:
     await until(lambda: second.reason)
     assert (first.reason, second.reason) == (None, TOO_MANY)
     link.close()
+
+
+async def test_links_of_a_user_take_turns_at_being_read(there: TestDaemon) -> None:
+    daemon = await door_to(there.path, 100)
+    daemon.reading = Turns(daemon.loop, 10, 1)
+    owners, links, others = [], [], []
+    for _ in range(8):
+        owner, link = linked(daemon)
+        others.append(await there.accept())
+        await until(lambda owner=owner: owner.is_joined)
+        owners.append(owner)
+        links.append(link)
+    for other in others:
+        for number in range(20):
+            other.send(b"MSG a\0%d" % number)
+    read = 0
+    while read < 8 * 20:
+        await asyncio.sleep(0)
+        now = sum(len(owner.packets) for owner in owners)
+        assert now - read <= 20
+        read = now
+        if 3 * 20 < read < 4 * 20:
+            assert min(len(owner.packets) for owner in owners) > 0
+    assert [len(owner.packets) for owner in owners] == [20] * 8
+    for each in (*links, *others):
+        each.close()
 
 
 async def test_who_wants_nothing_is_not_read_and_sees_the_end(there: TestDaemon) -> None:
@@ -202,6 +228,24 @@ async def test_what_a_daemon_said_before_it_left_is_read(there: TestDaemon) -> N
     assert link.send([b"MSG b\0"]) == GONE
     await until(lambda: owner.reason is not None)
     assert owner.packets == [b"MSG a\0one", b"CMSG closing\0shutdown"]
+
+
+@pytest.mark.parametrize("hungry", [64, 0])
+def test_a_daemon_that_left_beside_a_backlog_is_watched(there: TestDaemon, hungry: int) -> None:
+    """By the door's own loop, which drops all watches of a descriptor that had an error."""
+
+    async def leave() -> None:
+        owner, link, other = await joined(there)
+        assert 0 < link.send([bytes(10_000)] * 100) < 100  # the rest waits; what went stays unread
+        owner.hungry = hungry
+        other.send(b"CMSG closing\0shutdown")
+        other.close()
+        await until(lambda: owner.reason if hungry else owner.more)
+        assert owner.packets == [b"CMSG closing\0shutdown"] * (hungry > 0)
+        link.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(leave())
 
 
 async def test_a_full_daemon_is_written_to_when_it_takes_more(there: TestDaemon) -> None:

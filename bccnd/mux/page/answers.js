@@ -22,8 +22,16 @@ const NO_LINKS = "No uplink has answered: none runs on this segment, or none hea
  * Asks again and again.
  * @param {any} bus
  * @param {any} ofTail  the other connection of the page
+ * @param {import("./answering.js").Answering} answering  is told of what was asked and answered
  */
-export function askOn(bus, ofTail) {
+export function askOn(bus, ofTail, answering) {
+  const noted = (/** @type {Promise<any>} */ question) => {
+    answering.asked(performance.now() / 1000);
+    const isAnswer = (/** @type {any} */ error) => !error || error.code === "refused";
+    const note = (/** @type {any} */ error) => void (isAnswer(error) && answering.answered(new Date()));
+    question.then(() => note(undefined), note);
+    return question;
+  };
   const parts = { list: at("findings"), note: at("doctor-note"), sound: at("sound"), soundList: at("sound-findings") };
   const findingsView = new FindingsView(parts);
   const hosts = hostsView();
@@ -31,10 +39,11 @@ export function askOn(bus, ofTail) {
   const clients = (/** @type {any[]} */ rows) =>
     drawTable(at("clients"), at("clients-note"), CLIENT_HEADS, plain(clientRows(rows, own())), "None.");
   void keepAsking(ASK_EVERY, async () => {
-    await Promise.all([
-      tell("clients-note", async () => clients(await bus.clients())),
-      tell("hosts-note", async () => hosts(await bus.sources())),
+    const answered = await Promise.all([
+      tell("clients-note", async () => clients(await noted(bus.clients()))),
+      tell("hosts-note", async () => hosts(await noted(bus.sources()))),
     ]);
+    return answered.every(Boolean);
   });
   void keepAsking(EXAMINE_EVERY, () =>
     tell("doctor-note", async () => findingsView.draw((await bus.doctor({ without: own() })).findings)),
@@ -77,26 +86,28 @@ export async function askNow(bus) {
 
 /**
  * @param {number} every  milliseconds
- * @param {() => Promise<void>} ask
+ * @param {() => Promise<boolean>} ask  returns whether there was an answer: what is given up was no work
  */
 async function keepAsking(every, ask) {
   for (;;) {
     const began = performance.now();
-    if (!document.hidden) await ask();
-    const pause = Math.max(every, ASK_PART * (performance.now() - began));
+    const answered = document.hidden || (await ask());
+    const pause = answered ? Math.max(every, ASK_PART * (performance.now() - began)) : every;
     await new Promise((resolve) => setTimeout(resolve, pause));
   }
 }
 
 /**
- * Says what fails where its answer would be.
+ * Says what fails where its answer would be. Returns whether it did not.
  * @param {string} note
  * @param {() => Promise<void>} work
  */
 async function tell(note, work) {
   try {
     await work();
+    return true;
   } catch (/** @type {any} */ error) {
     put(at(note), error.code === "refused" ? NO_RIGHT : error.message ?? `${error}`);
+    return false;
   }
 }

@@ -161,7 +161,8 @@ function name(element, row, isStop) {
 function fill(element, row, factor) {
   const [, figure, last] = element.children;
   put(figure, rate(row.rate * factor));
-  put(last, row.last ? shown(row.last.subarray(0, 120), "text") : "");
+  put(last, row.last ? shown(row.last.subarray(0, 120), "text") || "(empty)" : `${row.channels.toLocaleString("en")} channel${row.channels === 1 ? "" : "s"}`);
+  last.classList.toggle("from-before", !row.last?.length);
 }
 
 /**

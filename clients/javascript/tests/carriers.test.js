@@ -11,12 +11,16 @@ import { after, test } from "node:test";
 import tls from "node:tls";
 import { Worker } from "node:worker_threads";
 
-import { connect } from "../src/node.js";
+import { connect as connectTo } from "../src/node.js";
 import { FakeDoor } from "./fake_door.js";
+import { closedAfter } from "./opened.js";
 import { serve, webServer } from "./servers.js";
 
 const folder = mkdtempSync(join(tmpdir(), "bccn-"));
 after(() => rmSync(folder, { recursive: true }));
+
+/** @param {import("../bccn.js").Options} options */
+const connect = async (options) => closedAfter(await connectTo(options));
 
 /** A certificate that signs itself. @param {string} name @param {string} host */
 function certificate(name, host) {
@@ -34,7 +38,7 @@ function certificate(name, host) {
  * @returns {Promise<any>}
  */
 async function listening(server, where = { host: "127.0.0.1", port: 0 }) {
-  server.listen(where);
+  closedAfter(server).listen(where);
   await once(server, "listening");
   return server.address();
 }

@@ -108,6 +108,8 @@ def fault(error: OSError, address: str, *, stood: bool = False) -> BccnError:
         return RefusedError("refused", f"no permission to connect to {address}")
     if "_ALERT_" in (getattr(error, "reason", None) or ""):  # of TLS: from the other side
         return RefusedError("refused", f"the door at {address} does not take our certificate: {_text(error)}")
+    if hasattr(error, "verify_message"):
+        return UnavailableError(f"the door at {address} does not prove that it is that: {_text(error)}")
     if error.errno == errno.EPROTOTYPE:
         return UnavailableError(f"{address} is the socket of a daemon: name that of its door, bccnd-mux")
     what = f"the connection to {address} broke" if stood else f"no door at {address}"

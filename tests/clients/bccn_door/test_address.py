@@ -73,8 +73,8 @@ def test_files_are_named_by_the_environment_too(
 @pytest.mark.parametrize(
     ("files", "name", "error", "text"),
     [
-        (("other/ca.pem", "me.pem", "me.key"), None, bccn.UnavailableError, "no door at .*: .*certificate"),
-        (("ca.pem", "me.pem", "me.key"), "relay.test", bccn.UnavailableError, "no door at .*: .*mismatch"),
+        (("other/ca.pem", "me.pem", "me.key"), None, bccn.UnavailableError, "not prove .*: .*certificate"),
+        (("ca.pem", "me.pem", "me.key"), "relay.test", bccn.UnavailableError, "not prove .*: .*mismatch"),
         (("ca.pem", None, None), None, bccn.RefusedError, "does not take our certificate: .*required"),
         (
             ("ca.pem", "other/me.pem", "other/me.key"),

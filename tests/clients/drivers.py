@@ -113,7 +113,6 @@ LANGUAGES = (
         environ=RACES,
         lacks=frozenset({"dispatch", "fork", "poll"}),
         reads_ahead=True,
-        owes=WATCHES,
     ),
     Language(
         "rust",
@@ -131,7 +130,6 @@ LANGUAGES = (
         run=("build/debug/examples/driver",),
         environ=QUICK_BUILD,
         lacks=frozenset({"ask", "cancel", "dispatch"}),
-        owes=WATCHES,
     ),
     Language(
         "shell",
@@ -153,7 +151,6 @@ LANGUAGES = (
         lacks=frozenset({"dispatch", "fork", "poll"}),
         reads_ahead=True,
         needs_door=True,
-        owes=WATCHES,
     ),
     Language(
         "javascript",
@@ -163,7 +160,6 @@ LANGUAGES = (
         lacks=frozenset({"dispatch", "fork", "poll"}),
         reads_ahead=True,
         needs_door=True,
-        owes=WATCHES,
     ),
 )
 

@@ -51,6 +51,8 @@ HANDSHAKES_LIMIT = 8
 LINE_SECONDS = 1.0
 # Frames of a link, and effects that come of them, before others have their turn: some ten milliseconds.
 FRAMES, EFFECTS = 256, 2048
+# Interests that are tried again with a daemon that has come back. Each that ends makes room for the next.
+ROOMY = 512
 
 
 class Gateway:
@@ -133,6 +135,15 @@ class Gateway:
             self._settling.note(route.id)
             self._settling.step(at)
 
+    def crowded(self, channel: str) -> None:
+        """The daemon has no room for a subscription to this channel."""
+        self._effects += self._routing.crowded(channel)
+
+    def roomy(self) -> None:
+        """The daemon is another one, and may have room."""
+        for _ in range(min(self._routing.waiting, ROOMY)):
+            self._effects += self._routing.resume()
+
     def came(self, channel: str, payload: bytes, at: Moment) -> None:
         """A message of the bus, of another program."""
         self._passing.came(channel, payload, at)
@@ -194,6 +205,11 @@ class Gateway:
     def adverts(self) -> tuple[int, int]:
         """How many intents and interests peers have."""
         return self._routing.intents.total, self._routing.interests.total
+
+    @property
+    def waiting(self) -> int:
+        """How many routes of interests the daemon has no room for."""
+        return self._routing.waiting
 
     # --- a link ---
 

@@ -177,6 +177,14 @@ class Service:
         self.core.listened(channel, somebody, self._now())
         self._act()
 
+    def crowded(self, channel: str) -> None:
+        self.core.crowded(channel)
+        self._act(schedules=False)
+
+    def roomy(self) -> None:
+        self.core.roomy()
+        self._act(schedules=False)
+
     def published(self) -> None:
         if not self.bus.full:
             self._publishing.clear()
@@ -335,6 +343,7 @@ class Service:
             "links": len(links),
             "intents": intents,
             "interests": interests,
+            "unheard": self.core.waiting,
             "waiting": sum(self.carriers.waiting(link.number) for link in links),
             "unpublished": self.bus.waiting,
             "lost": account.lost(counts, self.bus.counts),

@@ -214,8 +214,8 @@ class Gateway:
     # --- a link ---
 
     def _make_room(self, at: Moment) -> None:
-        """The one that has come and said nothing for longest gives its place: silence keeps nobody out."""
-        strangers = [link for link in self._links.values() if link.peer is None and not link.dialled]
+        """The stranger that came first gives its place: neither silence nor forged addresses keep anybody out."""
+        strangers = [link for link in self._links.values() if not link.proven and not link.dialled]
         if strangers:
             self._close(min(strangers, key=lambda link: link.since), "full", at)
 
@@ -316,7 +316,10 @@ class Gateway:
                 pong = pb.Pong(receive_timestamp=at.unix_ns, ping_timestamp=header.timestamp, payload=payload)
                 self._tell(link, pong, at)
             case pb.Pong(payload=payload):
+                before = link.proven
                 link.counts["pong"] += not link.pong(payload, at.monotonic)
+                if link.peer and link.proven and not before:
+                    self._share(link.peer, at, remove=False)
             case pb.Result() | pb.NotifyIntent():
                 # No result is wanted, and interests say what a notice says.
                 link.counts[pb.Type.Name(header.type)] += 1
@@ -397,10 +400,11 @@ class Gateway:
         if link.broadcast:
             return
         others = [other for other in self._links.values() if other is not link and not other.broadcast]
-        known = [other.peer for other in others if other.peer]
+        known = [other.peer for other in others if other.peer and other.proven]
         for told in peers_messages(link, known, remove=False):
             self._tell(link, told, at)
-        self._share(peer, at, remove=False)
+        if link.proven:
+            self._share(peer, at, remove=False)
 
     def _begin_again(self, link: Link) -> None:
         """What it advertised and was told it has forgotten."""

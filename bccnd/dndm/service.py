@@ -138,6 +138,8 @@ class Service:
     # -- what peers do: the owner of carriers
 
     def opened(self, number: int, scheme: str, dialled: Peer | None, *, broadcast: bool = False) -> None:
+        if dialled:
+            self._names[number] = str(dialled)
         self.core.connected(number, scheme, self._now(), dialled, broadcast=broadcast)
         self._act()
 
@@ -249,7 +251,7 @@ class Service:
                 self.carriers.read_on(number)
 
     def _release(self, number: int) -> str:
-        """Forget a link. Who it was; empty before the handshake."""
+        """Forget a link. Who it was; empty before the handshake, if it came."""
         self._held.discard(number)
         self._publishing.discard(number)
         return self._names.pop(number, "")

@@ -43,6 +43,8 @@ from bccnd.wire.dndm.messages import Known, decode
 
 HANDSHAKE_SECONDS = 10.0
 PING_SECONDS = 10.0
+# Between two times that all who hear a broadcast address are told all, however many newcomers there seem to be.
+GREETING_SECONDS = 1.0
 SILENT_SECONDS = 35.0
 # Frames of a link that are unsound or refused, and handshakes, before it is closed; with each ping one is forgiven.
 FAULTS_LIMIT = 64
@@ -229,7 +231,7 @@ class Gateway:
             return
         if link.broadcast:
             if now >= link.next_refresh and link.peer:
-                self._tell(link, handshake(self._me, link, link.peer, pb.INITIAL), at)
+                self._tell(link, handshake(self._me, link, link.peer, pb.FINAL), at)
                 self._settling.refresh(link, at)
             return
         if link.peer is None:
@@ -308,6 +310,11 @@ class Gateway:
                 return self._passing.message(link, header, message, at)
             case pb.Handshake() if not link.broadcast:
                 return self._handshake(link, message, at)
+            case pb.Handshake(stage=pb.INITIAL):  # somebody new, who has not heard who speaks here, and what
+                if link.next_refresh > at.monotonic + GREETING_SECONDS:
+                    soon = link.next_refresh - REFRESH_SECONDS + GREETING_SECONDS
+                    link.next_refresh = max(at.monotonic, soon)
+                return self._adverts(link, message, at)
             case pb.Ping() | pb.Pong() | pb.Peers() | pb.Addrbook() if link.broadcast:
                 link.counts["not for all"] += 1
             case pb.Peers() | pb.Addrbook():

@@ -35,7 +35,7 @@ TIMEOUT = 5.0
 AWAY_SECONDS = 0.1
 REFUSED_SECONDS = 10.0
 WHO_MAY = "[[rights]] in the daemon's settings say who may"
-HOW_MANY = "limits.subscriptions in the daemon's settings says how many"
+HOW_MANY = "raise limits.subscriptions in the daemon's settings, then reload bccnd and bccnd-dndm"
 
 Kind = Literal["subscribe", "watch"]
 Ask = tuple[Kind, str]

@@ -53,7 +53,7 @@ HANDSHAKES_LIMIT = 8
 LINE_SECONDS = 1.0
 # Frames of a link, and effects that come of them, before others have their turn: some ten milliseconds.
 FRAMES, EFFECTS = 256, 2048
-# Interests that are tried again with a daemon that has come back. Each that ends makes room for the next.
+# Interests that are tried again with a daemon that has come back, or at a reload. The others follow as some end.
 ROOMY = 512
 
 
@@ -142,7 +142,7 @@ class Gateway:
         self._effects += self._routing.crowded(channel)
 
     def roomy(self) -> None:
-        """The daemon is another one, and may have room."""
+        """The daemon is another one, or has other settings, and may have room."""
         for _ in range(min(self._routing.waiting, ROOMY)):
             self._effects += self._routing.resume()
 

@@ -367,6 +367,7 @@ class Service:
         self._health.resume()
         self._settings, self.carriers.accept = settings, settings.accept
         self.core.reconfigure(options_of(settings))
+        self.core.roomy()
         logs.configure(settings.log_level, settings.log_format, limit=self._log_limit)
         self._act()
         if held:

@@ -135,6 +135,18 @@ def test_a_stranger_is_not_listened_to(message: Known | bytes) -> None:
     assert one.reads(1, encode(intent(), 1)) == []
 
 
+def test_interests_without_room_are_tried_again_when_there_may_be() -> None:
+    one = One()
+    one.peer(1, interests=[interest(), interest("T@c")])
+    for channel in (CHANNEL, "dndm/c/T"):
+        one.core.crowded(channel)
+    assert one.core.waiting == 2
+    one.core.take()
+    one.core.roomy()
+    assert Subscribe(CHANNEL) in one.core.take()
+    assert one.core.waiting == 0
+
+
 def test_forged_datagrams_keep_nobody_out_and_reach_nobody() -> None:
     """A handshake in a datagram makes a peer; whether it is there, its PONG says."""
     one = One(links=3)

@@ -85,7 +85,6 @@ LANGUAGES = (
         build=("make", "--silent", "build/driver", "CC=gcc"),
         run=("build/driver",),
         lacks=frozenset({"ask", "cancel", "stream"}),
-        owes=WATCHES,
     ),
     Language(
         "c++",
@@ -94,7 +93,6 @@ LANGUAGES = (
         build=("make", "--silent", "build/driver-cpp", "CC=gcc", "CXX=g++"),
         run=("build/driver-cpp",),
         lacks=frozenset({"cancel", "stream"}),
-        owes=WATCHES,
     ),
     Language(
         "perl",

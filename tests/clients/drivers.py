@@ -100,7 +100,6 @@ LANGUAGES = (
         toolchain=("perl",),
         run=("perl", "-Ilib", "conformance/driver.pl"),
         lacks=frozenset({"stream"}),
-        owes=WATCHES,
     ),
     Language(
         "go",

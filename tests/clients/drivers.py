@@ -139,7 +139,6 @@ LANGUAGES = (
             {"cancel", "clients", "datagram", "pack", "poll", "sources", "status", "stream", "tap"}
         ),
         reads_ahead=True,
-        owes=WATCHES,
     ),
     Language(
         "java",

@@ -200,7 +200,7 @@ OTHERWISE = {
     "shell": {"version", "batch", "status", "clients", "sources", "send_datagram"},
 }
 # What a language does not have yet.
-OWED = {language: {"watch", "unwatch"} for language in ("go", "java", "javascript", "rust", "shell")}
+OWED = {language: {"watch", "unwatch"} for language in ("go", "java", "javascript", "rust")}
 # Names of programs that speak BCCN1, and those that clients once had.
 FORMER = "send send_topic send_all send_to recv get_name whoami heartbeat_start next_answer replies_to publish_many"
 

@@ -38,7 +38,12 @@ def address(text: str) -> str:
     if text.startswith("unix:") and text != "unix:":
         return text
     host, _, port = text.removeprefix("tls://").rpartition(":")
-    if not text.startswith("tls://") or not host or not port.isdigit():
+    if (
+        not text.startswith("tls://")
+        or not host
+        or not re.fullmatch("[0-9]{1,5}", port)
+        or int(port) > 65_535
+    ):
         raise ArgumentTypeError(f"{text!r} is no address of a door: that is unix:PATH or tls://HOST:PORT")
     return text
 
@@ -54,7 +59,7 @@ def seconds(text: str) -> float:
 
 
 def moment(text: str) -> str:
-    """A time, as the door of a host reads it. ``10m`` is ``-10m``, which would look like an option."""
+    """A time, as the door of a host reads it. ``10m`` is ``-10m``, which looks like an option to people, too."""
     if not re.fullmatch(r"-?[0-9.][!-~]*", text):
         raise ArgumentTypeError(
             f"{text!r} is no time, such as 2026-11-21T10:00:00Z or 10m for 10 minutes ago"

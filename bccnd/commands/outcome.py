@@ -15,14 +15,24 @@ REMEDIES = {
     "shutdown": "it stops, or is being replaced: systemctl status bccnd",
     "slow": "read faster, subscribe to less, or have a larger queue: [queue] in its settings",
 }
-NO_DOOR = "is bccnd-mux running there? --connect ADDRESS or $BCCN_CONNECT names another door"
+# The same by what the error says of a door.
+DOORS = {
+    "no door at": "is bccnd-mux running there? --connect ADDRESS or $BCCN_CONNECT names another door",
+    "does not prove": "$BCCN_TLS_CA names who signed its certificate, which has the host of --connect as its name",
+    "does not take our certificate": "$BCCN_TLS_CERT and $BCCN_TLS_KEY name yours, signed by its authorities",
+}
 
 
 def remedy(error: bccn.BccnError) -> str:
     """What to do, in a line; empty where the error says it, or nobody knows."""
-    if not isinstance(error, bccn.UnavailableError) or isinstance(error, bccn.UnconfirmedError):
+    if not isinstance(error, bccn.UnavailableError | bccn.RefusedError) or isinstance(
+        error, bccn.UnconfirmedError
+    ):
         return ""
-    return NO_DOOR if str(error).startswith("no door at") else REMEDIES.get(_cause(error), "")
+    for said, advice in DOORS.items():
+        if said in str(error):
+            return advice
+    return REMEDIES.get(_cause(error), "") if isinstance(error, bccn.UnavailableError) else ""
 
 
 def _cause(error: bccn.UnavailableError) -> str:

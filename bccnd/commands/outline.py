@@ -44,7 +44,7 @@ def programs() -> list[Outline]:
         _outline(recorder.command_line(), "record what this host sends and receives"),
         _outline(backbone.command_line(), "number messages and send them to subscribers in several networks"),
         _outline(uplink.command_line(), "carry chosen channels to other segments, and theirs here"),
-        _outline(mux.command_line(), "let programs in to the bus of this host that cannot open its socket"),
+        _outline(mux.command_line(), "let in programs that cannot open the socket of the daemon"),
     ]
 
 

@@ -4,11 +4,15 @@ To add a command, write its module and name it in COMMANDS.
 """
 
 import argparse
+import re
 from importlib import import_module
 
 from bccnd import __version__
 from bccnd.commands.arguments import address
 from bccnd.process.standard_streams import CommandLine
+
+# Options that take a time, which may be one before now.
+MOMENTS = ("--since", "--until")
 
 COMMANDS = {
     "pub": "publish messages",
@@ -97,7 +101,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if "--" in words and parser.get_default("takes_command"):
         at = words.index("--")
         words, command = words[:at], words[at + 1 :]
-    parsed = parser.parse_intermixed_args(words)
+    parsed = parser.parse_intermixed_args(_joined(words))
     if parsed.connect:
         if parsed.socket:
             parser.error("--connect and --socket are two ways to a bus: give one of them")
@@ -107,3 +111,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if command:
         parsed.words += command
     return parsed
+
+
+def _joined(words: list[str]) -> list[str]:
+    """``--since -10m`` as ``--since=-10m``: argparse takes whatever begins with - for an option."""
+    joined: list[str] = []
+    for at, word in enumerate(words):
+        if joined and joined[-1] in MOMENTS and re.match(r"-[0-9.]", word) and "--" not in words[:at]:
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined

@@ -7,6 +7,10 @@ Rules
 - Each call reads one portion. Users take turns, and the replays of a user among themselves.
 - A replay has one portion: it asks for the next when its peer has taken that.
 - ``limits.REPLAYS`` and ``USER_REPLAYS`` bound how many there are.
+- The interval at which threads make way is that of the whole process. The door has no thread but this one and the
+  loop's, and without this one nobody makes way.
+- A door that stops waits for the portion that is being read, which is bounded: a thread that Python leaves behind
+  while it is in Arrow could abort the process.
 """
 
 import sys
@@ -114,7 +118,7 @@ class Archive:
         except NoRecordError as error:
             found = str(error).encode()
         except ImportError as error:
-            found = f"unavailable pyarrow cannot be loaded ({error}): pip install 'bccnd[record]'".encode()
+            found = f"unavailable the door cannot load pyarrow ({error}): pip install 'bccnd[record]' there".encode()
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends this replay
             self._loop.call_exception_handler({"message": "a replay has failed", "exception": error})
             found = FAULT

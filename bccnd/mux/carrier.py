@@ -2,16 +2,18 @@
 
 from typing import Protocol
 
+from bccnd.mux import limits
+
 
 class CarrierError(Exception):
     """The peer does not speak what the carrier does. The connection is dropped once ``outgoing`` is sent."""
 
 
 class Carrier(Protocol):
-    def received(self, data: bytes) -> bytes:
+    def received(self, data: bytes, most: int = limits.FRAMES, /) -> bytes:
         """What of these bytes of the socket is for the endpoint. Raises ``CarrierError``.
 
-        It may leave some of the work to the next call; then it ``is_behind``, and ``received(b"")`` goes on.
+        It takes about so many frames at ``most``; then it ``is_behind``, and ``received(b"")`` goes on.
         """
 
     def outgoing(self, data: bytes = b"") -> bytes:
@@ -54,7 +56,7 @@ class Plain:
     has_ended = is_behind = False
     chatter = frames = replies = held = 0
 
-    def received(self, data: bytes) -> bytes:
+    def received(self, data: bytes, _most: int = 0, /) -> bytes:
         return data
 
     def outgoing(self, data: bytes = b"") -> bytes:

@@ -2,7 +2,8 @@
 
 Rules
 - It is read only while the peer reads what it causes itself (``Endpoint.replies``), and when all that it has sent is
-  judged: of that so much in a turn as is some milliseconds of work, whatever it is.
+  judged: of that so much in a turn as is some milliseconds of work, whatever it is. Those of a user take turns
+  (``turns.py``), and so they do to write.
 - Bytes for the peer are made when the socket has taken those before: what it does not take waits where it can be
   cancelled, in the endpoint.
 - What several sessions have for the peer in one round of the loop goes out together.
@@ -12,7 +13,7 @@ Rules
 """
 
 import socket
-from asyncio import AbstractEventLoop, Handle, TimerHandle
+from asyncio import AbstractEventLoop, TimerHandle
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,9 +32,6 @@ from bccnd.mux.turns import Turns
 from bpmux.endpoint import Endpoint
 from bpmux.errors import BpmuxError
 
-# What is made of an endpoint at a time.
-PIECE = 64 * 1024
-
 log = structlog.get_logger()
 
 
@@ -50,7 +48,8 @@ class House:
         self.daemon = daemon
         self.accounts = accounts
         self.archive = archive or Archive(loop, None)
-        self.turns = Turns(loop)
+        self.judging = Turns(loop, limits.CHUNKS, limits.SHARE)
+        self.writing = Turns(loop, limits.WRITTEN, limits.PIECE)
         self.connections: set[Connection] = set()
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
@@ -80,7 +79,7 @@ class Connection:
         self._has_begun = False  # its first bytes have come
         self._is_greeted = self._is_awake = self._is_gone = self._is_read = False
         self._is_broken = False  # the peer takes nothing more
-        self._turn: Handle | None = None  # to judge more of what has come
+        self._has_turn = False  # it waits for it, to judge more of what has come or to read
         self._endpoint = endpoint = Endpoint(self._loop.time(), limits.ENDPOINT)
         lend = partial(house.archive.lend, peer.uid)
         connect = house.daemon.connector(peer)
@@ -95,8 +94,9 @@ class Connection:
         house.counts["connections"] += 1
         self._read_on()
         self._wake()
+        self._early = early
         if early:
-            self._loop.call_soon(self._judged, self._take, early)
+            self._await_turn()
 
     def __len__(self) -> int:
         """Sessions, streams and requests."""
@@ -105,28 +105,58 @@ class Connection:
     # --- to read ---
 
     def _read_on(self) -> None:
-        if not self._is_read and not self._is_gone:
+        if not self._is_read and not self._is_gone and not self._has_turn:
             self._is_read = True
             self._loop.add_reader(self._socket, self._on_readable)
 
     def _on_readable(self) -> None:
+        if not self._house.judging.take(self.peer.uid, self._turn):
+            self._has_turn = True
+            self._stop_reading()
+
+    def _await_turn(self) -> None:
+        self._has_turn = True
+        self._house.judging.wait(self.peer.uid, self._turn)
+
+    def _turn(self, share: int) -> int:
+        """Read, if all that came before is judged, and judge so much of it."""
+        self._has_turn = False
+        if self._is_gone or (self._replies > limits.REPLIES and not self._is_broken):
+            return 0  # it reads on, perhaps, once the peer has read
+        before = self._work
+        early, self._early = self._early, b""
+        if early:
+            self._judged(self._take, early, share)
+        elif self._is_behind:
+            self._judged(self._receive, b"", share)
+        elif data := self._read():
+            self._judged(self._receive, data, share)
+        return 1 + self._work - before
+
+    @property
+    def _work(self) -> int:
+        """In chunks, so far."""
+        return self._endpoint.work + limits.FRAME * self._carrier.frames
+
+    def _read(self) -> bytes:
+        """Empty if there is nothing yet, and at the end, which drops the connection."""
         try:
             data = self._socket.recv(limits.READ)
         except BlockingIOError:
-            return
+            if not self._is_broken:
+                self._read_on()
+                return b""
+            data = b""  # nothing more comes from there
         except OSError:
             data = b""
         if not data:
             self.drop("left")
-            return
-        self._judged(self._receive, data)
+        return data
 
-    def _judged(self, deal: Callable[[bytes], None], data: bytes) -> None:
+    def _judged(self, deal: Callable[[bytes, int], None], data: bytes, share: int) -> None:
         """What the peer does wrong ends the connection."""
-        if self._is_gone:
-            return
         try:
-            deal(data)
+            deal(data, share)
         except CarrierError as error:
             self._say_last(b"", str(error))
         except BpmuxError as error:
@@ -134,12 +164,12 @@ class Connection:
             log.debug("peer broke the protocol", rule=error.rule, reason=str(error), uid=self.peer.uid)
             self.drop(f"protocol-{error.rule}")
 
-    def _receive(self, data: bytes) -> None:
-        self._take(self._carrier.received(data))
+    def _receive(self, data: bytes, share: int) -> None:
+        self._take(self._carrier.received(data, max(1, share // limits.FRAME)), share)
         if self._carrier.has_ended and not self._is_behind:
             self._say_last(b"", "left")
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes, share: int) -> None:
         """What has come for the endpoint, or some more of what came before."""
         if data or self._endpoint.is_behind:
             if not self._has_begun:
@@ -148,7 +178,7 @@ class Connection:
                     self._say_last(foreign_line(data[:256]), "foreign")
                     return
             now = self._loop.time()
-            events = self._endpoint.receive(data, now, self._house.turns.share(self.peer.uid))
+            events = self._endpoint.receive(data, now, share)
             self._conversation.handle(events)
             if not self._is_greeted and self._endpoint.room(self._endpoint.top):
                 self._greet()
@@ -162,20 +192,14 @@ class Connection:
 
     def _go_on(self) -> None:
         """Judge more of what has come, in a turn of its own, or else read, unless the peer does not."""
-        if self._is_behind and (self._is_broken or self._replies <= limits.REPLIES):
+        if self._is_broken or (self._is_behind and self._replies <= limits.REPLIES):
             self._stop_reading()
-            if self._turn is None:
-                self._turn = self._loop.call_soon(self._take_turn)
-        elif self._is_broken:
-            self.drop("left")
+            if not self._has_turn:
+                self._await_turn()
         elif self._replies > limits.REPLIES:
             self._stop_reading()
         else:
             self._read_on()
-
-    def _take_turn(self) -> None:
-        self._turn = None
-        self._judged(self._receive, b"")
 
     @property
     def _replies(self) -> int:
@@ -213,23 +237,28 @@ class Connection:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
+        self._house.writing.take(self.peer.uid, self._write)
+
+    def _write(self, share: int) -> int:
+        """So many bytes, or a piece more."""
         self._is_awake = False
         if self._is_gone or self._is_broken:
-            return
+            return 0
         written, endpoint = 0, self._endpoint
         while not self._unsent:
-            data = endpoint.data_to_send(PIECE) if self._carrier.is_ready else b""
+            data = endpoint.data_to_send(limits.PIECE) if self._carrier.is_ready else b""
             self._unsent = self._carrier.outgoing(data)
             if not self._unsent:
                 break
             written += len(self._unsent)
             if not self._send():
-                return
-            if written >= limits.WRITTEN:
+                return written
+            if written >= share:
                 self._wake()
                 break
         self._conversation.handle(endpoint.events())
         self._settle()
+        return written
 
     def _send(self) -> bool:
         """False: the connection is gone."""
@@ -249,7 +278,7 @@ class Connection:
     def _on_writable(self) -> None:
         self._loop.remove_writer(self._socket)
         if self._send() and not self._unsent:
-            self._flush()
+            self._wake()
 
     def _settle(self) -> None:
         """After a turn: who may go on, what is held, and whether all is said."""
@@ -312,7 +341,7 @@ class Connection:
         self._is_gone = True
         house = self._house
         house.dropped[why] += 1
-        for timer in (self._heartbeat, self._greeting, self._turn):
+        for timer in (self._heartbeat, self._greeting):
             if timer:
                 timer.cancel()
         self._stop_reading()

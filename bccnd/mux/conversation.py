@@ -14,10 +14,10 @@ from itertools import islice
 from bccnd import __version__
 from bccnd.mux import limits
 from bccnd.mux.archive import NONE
-from bccnd.mux.examination import DOCTOR, Examination
+from bccnd.mux.examination import Examination
 from bccnd.mux.replay import Replay, Tape
 from bccnd.mux.span import parse
-from bccnd.mux.speakers import Connect, Errand, Reader, Session, Speaker, Subscription
+from bccnd.mux.speakers import Connect, Errand, Reader, Room, Session, Speaker, Subscription
 from bpmux import chunks
 from bpmux.endpoint import Endpoint
 from bpmux.entities import Channel, Request
@@ -35,6 +35,8 @@ from bpmux.events import (
 )
 
 Lend = Callable[[], Tape | bytes]
+# A kind of errand: ``Errand`` itself with its question, ``Examination`` with names.
+Errands = Callable[[Room, Request, Connect, bytes], Errand]
 
 VERSION = f"bccnd-mux {__version__}".encode()
 # Of a pattern, with the times of a replay, of where a page of sources begins, and of clients that are left out.
@@ -80,7 +82,7 @@ class Conversation:
         self._leaving: set[Speaker] = set()  # their peer is gone, and not all that it sent is taken
         self._dirty: dict[Session, None] = {}
         self._crowded: dict[Reader, None] = {}
-        self._errands: dict[Request, bytes] = {}  # those that wait for their turn
+        self._errands: dict[Request, tuple[Errands, bytes]] = {}  # those that wait for their turn
         self._errands_out = 0
         if turned_away:
             self.part(turned_away)
@@ -167,32 +169,33 @@ class Conversation:
         elif payload == b"version":
             self.endpoint.respond(request, VERSION)
         elif payload == b"status":
-            self._errand(request, b"CMSG status")
-        elif word == DOCTOR and len(rest) <= ARGUMENT_LIMIT:
-            self._errand(request, payload)
+            self._errand(request, Errand, b"CMSG status")
+        elif word == b"doctor" and len(rest) <= ARGUMENT_LIMIT:
+            self._errand(request, Examination, rest)
         elif word == b"who" and len(rest) <= ARGUMENT_LIMIT:
-            self._errand(request, b"CMSG sources\0" + rest if rest else b"CMSG sources")
+            self._errand(request, Errand, b"CMSG sources\0" + rest if rest else b"CMSG sources")
         else:
             self.endpoint.close(request, UNKNOWN)
 
-    def _errand(self, request: Request, question: bytes) -> None:
+    def _errand(self, request: Request, kind: Errands, asked: bytes) -> None:
         if self._errands_out < limits.ERRANDS:
             self._errands_out += 1
-            word, *names = question.split(b" ")
-            self._speakers[request] = (
-                Examination(self, request, self._connect, {each.decode(errors="replace") for each in names})
-                if word == DOCTOR
-                else Errand(self, request, self._connect, question)
-            )
+            self._speakers[request] = kind(self, request, self._connect, asked)
         else:
-            self._errands[request] = question
-            self.waiting += len(question)
+            self._errands[request] = kind, asked
+            self.waiting += len(asked)
+
+    def _take_errand(self, request: Request) -> tuple[Errands, bytes]:
+        """One that waits for its turn, and does so no more."""
+        kind, asked = self._errands.pop(request)
+        self.waiting -= len(asked)
+        return kind, asked
 
     def _cancelled(self, entity: Channel | Request) -> None:
         if speaker := self._speakers.get(entity):
             speaker.cancelled()
-        elif isinstance(entity, Request):
-            self.waiting -= len(self._errands.pop(entity, b""))
+        elif isinstance(entity, Request) and entity in self._errands:
+            self._take_errand(entity)
 
     def _refuse(self, channel: Channel, reason: bytes) -> None:
         if channel.kind != chunks.SINK:
@@ -221,9 +224,7 @@ class Conversation:
             self._errands_out -= 1
             while self._errands and self._errands_out < limits.ERRANDS and not self.is_over:
                 request = next(iter(self._errands))
-                question = self._errands.pop(request)
-                self.waiting -= len(question)
-                self._errand(request, question)
+                self._errand(request, *self._take_errand(request))
 
     def sent(self) -> None:
         """Something has gone to the peer: of those who waited for room as many go on as it is enough for."""
@@ -251,8 +252,8 @@ class Conversation:
     def lost(self) -> None:
         """The connection is gone: what the peer had sent is still taken."""
         self.is_over = True
-        self.waiting -= sum(map(len, self._errands.values()))
-        self._errands.clear()
+        for request in list(self._errands):
+            self._take_errand(request)
         self._leaving = set(self._speakers.values())
         self._speakers.clear()
         self._sessions.clear()

@@ -5,6 +5,7 @@
 Rules
 - A link says first whom it speaks for, and waits for the answer, which nobody else sees.
 - Packets are read and sent in batches, by tables in one arena that all links share: a link itself holds nothing.
+- Links of a user take turns at being read (``turns.py``).
 - A link that its owner has no appetite for is not read. It is looked at once more, as the daemon may have gone.
 - A daemon that takes nothing more is read to its end.
 - Of one user so many links join at a time, and the others wait here: until a link has joined the daemon counts it
@@ -18,12 +19,13 @@ import socket
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from errno import EAGAIN, ECONNRESET
+from errno import EACCES, EAGAIN, ECONNRESET
 
 from bccn.transport import pauses
 from bccnd.mux import limits
 from bccnd.mux.peer import Peer
-from bccnd.mux.speakers import GONE, WENT_AWAY, Owner, closing
+from bccnd.mux.speakers import BATCH, GONE, WENT_AWAY, Owner, closing
+from bccnd.mux.turns import Turns
 from bccnd.net.clients import Clients
 from bccnd.net.mmsg import Arena, ReceiveTable
 
@@ -55,6 +57,7 @@ class Daemon:
         self._joining: Counter[int] = Counter()
         self._waiting: dict[int, OrderedDict[DaemonLink, None]] = {}  # to join, by user
         self.packets_in = self.packets_out = 0
+        self.reading = Turns(loop, limits.PACKETS, BATCH)
         self.arena = Arena.holding(ReceiveTable.needs(PACKET_LIMIT + 1), Clients.needs(SCRATCH))
         self.receiving = ReceiveTable(self.arena, PACKET_LIMIT + 1)
         self.sending = Clients(self.arena, SCRATCH)
@@ -116,8 +119,8 @@ class DaemonLink:
     """One connection, for ``owner``."""
 
     __slots__ = (
-        "_attempts", "_daemon", "_deadline", "_is_finished", "_is_joined", "_is_joining", "_is_read", "_is_sent_to",
-        "_owner", "_peer", "_retry", "_socket",
+        "_attempts", "_daemon", "_deadline", "_has_turn", "_is_finished", "_is_joined", "_is_joining", "_is_read",
+        "_is_sent_to", "_owner", "_peer", "_retry", "_socket",
     )  # fmt: skip
 
     def __init__(self, daemon: Daemon, owner: Owner, peer: Peer) -> None:
@@ -125,7 +128,8 @@ class DaemonLink:
         self._owner: Owner | None = owner
         self._peer = peer
         self._socket: socket.socket | None = None
-        self._is_joined = self._is_joining = self._is_read = self._is_sent_to = self._is_finished = False
+        self._is_joined = self._is_joining = self._is_sent_to = self._is_finished = False
+        self._is_read = self._has_turn = False  # the loop watches it, or it waits for its turn
         self._attempts: Iterator[float] = pauses()
         self._deadline: TimerHandle | None = daemon.loop.call_later(limits.JOINING_SECONDS, self._end, BUSY)
         reason = daemon.admit(peer.uid)
@@ -161,7 +165,7 @@ class DaemonLink:
             if answer == EAGAIN:  # it is there, and more programs connect than it has accepted
                 self._retry = self._daemon.loop.call_later(next(self._attempts), self._connect)
             else:
-                self._end(f"unavailable no daemon at {self._daemon.path}: {os.strerror(answer)}".encode())
+                self._end(unreached(self._daemon.path, answer))
             return
         self._socket = made
         if self._daemon.sending.send(made.fileno(), self._peer.introduction) != 1:
@@ -189,7 +193,7 @@ class DaemonLink:
     # --- to read ---
 
     def read_on(self) -> None:
-        if self._socket is not None and not self._is_read:
+        if self._socket is not None and not self._is_read and not self._has_turn:
             self._is_read = True
             self._daemon.loop.add_reader(self._socket, self._on_readable)
 
@@ -199,13 +203,23 @@ class DaemonLink:
             self._daemon.loop.remove_reader(self._socket)
 
     def _on_readable(self) -> None:
+        if not self._daemon.reading.take(self._peer.uid, self._turn):
+            self._has_turn = True
+            self._stop_reading()
+
+    def _turn(self, share: int) -> int:
+        """Read so many packets at most."""
+        self._has_turn = False
         if self._owner is None:
-            return
-        most = self._owner.appetite() if self._is_joined else 1
-        if most:
-            self._read(most)
-        else:
+            return 0
+        before = self._daemon.packets_in
+        most = min(share, self._owner.appetite()) if self._is_joined else 1
+        if not most:
             self._look()
+            return 1
+        self._read(most)
+        self.read_on()
+        return 1 + self._daemon.packets_in - before
 
     def _read(self, most: int) -> bool:
         """Pass on up to so many packets. False: there are none, or it is over."""
@@ -255,9 +269,17 @@ class DaemonLink:
         self._stop_reading()
 
     def _read_anew(self) -> None:
-        """After a reset, which is reported once: what the daemon had sent is still there. The loop looks no more."""
+        """After a reset, which is reported once: what the daemon had sent is still there.
+
+        The loop watches a descriptor no more that had an error, and begins anew once all its watches are gone.
+        """
+        assert self._socket is not None  # noqa: S101 - it was read
+        loop = self._daemon.loop
         self._stop_reading()
+        loop.remove_writer(self._socket)
         self.read_on()
+        if self._is_sent_to and self._retry is None:
+            loop.add_writer(self._socket, self._on_writable)
 
     # --- to send ---
 
@@ -327,3 +349,10 @@ class DaemonLink:
             self._daemon.loop.remove_writer(self._socket)
             self._socket.close()
             self._socket = None
+
+
+def unreached(path: str, answer: int) -> bytes:
+    """Why there is no connection to the daemon. It may be there in a moment, so nobody is refused for good."""
+    if answer == EACCES:
+        return f"unavailable the door may not open {path}: run bccnd-mux as root or as the user of bccnd".encode()
+    return f"unavailable no daemon at {path}: {os.strerror(answer)}".encode()

@@ -7,7 +7,6 @@ Rules
 """
 
 import json
-from collections.abc import Collection
 from typing import Any
 
 from bccnd import __version__
@@ -21,18 +20,17 @@ PAGES = 20
 # What a row in memory takes of the bytes that it was.
 ROW_WEIGHT = 8
 
-DOCTOR = b"doctor"
 OTHERWISE = b"unavailable the daemon is of another version, and answers in another way"
 
 
 class Examination(Errand):
     """Asks for the status, the clients and the sources, and answers with what they show.
 
-    ``left_out``: names of clients that are not judged, such as the asker.
+    ``left_out``: names of clients that are not judged, such as the asker, with a space between them.
     """
 
-    def __init__(self, room: Room, entity: Request, connect: Connect, left_out: Collection[str]) -> None:
-        self._left_out = left_out
+    def __init__(self, room: Room, entity: Request, connect: Connect, left_out: bytes) -> None:
+        self._left_out = set(left_out.decode(errors="replace").split(" "))
         self._status: dict[str, Any] = {}
         self._rows: dict[str, list[dict[str, Any]]] = {"clients": [], "sources": []}
         self._cut: list[str] = []
@@ -47,7 +45,7 @@ class Examination(Errand):
             return
         try:
             self._take(title, answer)
-        except (KeyError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             self.end(OTHERWISE)
 
     def _take(self, title: str, answer: bytes) -> None:

@@ -17,7 +17,7 @@ from bccnd.mux.carrier import Carrier
 from bccnd.mux.entrance import Far
 from bccnd.mux.peer import Peer
 from bccnd.mux.settings import Bearer, MuxSettings
-from bccnd.mux.tls import Tls, certified, context_of, make_context
+from bccnd.mux.tls import Tls, certified, context_of, make_context, out_of_date
 from bccnd.process.keys import read_keys
 
 if TYPE_CHECKING:
@@ -45,10 +45,21 @@ class Guests:
             if settings.certificate and settings.key:
                 web_context = make_context(settings.certificate, settings.key, None)
             elif not _is_loopback(settings.web):
-                raise ConfigError("web: needs certificate and key where others than this host reach it")
+                raise ConfigError(
+                    f"web: others than this host reach {settings.web}, so it needs certificate and key; "
+                    "127.0.0.1 and [::1] need none"
+                )
             tokens = _tokens(settings, [own] if own else settings.tokens)
             pages = _pages(settings)
         return cls(settings, context_of(settings), web_context, tokens, pages)
+
+    @property
+    def out_of_date(self) -> str:
+        """Why peers do not take the door's certificate today; empty if they do, or it shows none."""
+        settings = self.settings
+        if settings.certificate is None or settings.key is None or not (self.context or self.web_context):
+            return ""
+        return out_of_date(settings.certificate, settings.key)
 
     def by_tls(self) -> Far:
         assert self.context is not None  # noqa: S101 - the settings have tls://
@@ -75,12 +86,14 @@ def _tokens(settings: MuxSettings, bearers: Sequence[Bearer]) -> "Tokens":
     users = [
         (token, Peer(bearer.user, bearer.groups, 0, bearer.name.encode()))
         for bearer in bearers
-        for token in read_keys(bearer.file)
+        for token in read_keys(bearer.file, "token")
     ]
     hosts = {settings.web, *settings.hosts}
     if _is_loopback(settings.web):
         hosts.add("localhost:" + settings.web.rpartition(":")[2])
-    return Tokens(users, hosts, settings.origins)
+    return Tokens(
+        users, hosts, settings.origins, "https" if settings.certificate and settings.key else "http"
+    )
 
 
 def _pages(settings: MuxSettings) -> "Pages":

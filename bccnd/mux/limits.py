@@ -36,14 +36,20 @@ READ = 64 * 1024
 # Work of one turn, in chunks, as ``Endpoint.work`` counts it: some milliseconds. What has come besides waits for the
 # next turn, and the others have theirs between.
 CHUNKS = 1024
-# The least of it, where a user has many connections: the work of half an opening.
+# All connections of one user have so much in a round of the loop, and the least that one of many has in a turn is the
+# work of half an opening.
 SHARE = 16
 # Chunks that have the work of one frame of WebSocket, or record of TLS; and how many of these there are in a turn.
 FRAME = 4
 FRAMES = CHUNKS // FRAME
 
-# What is written to a peer in one turn: then the others have theirs.
+# What is written to a peer in one turn, and to all connections of a user in a round: then the others have theirs.
 WRITTEN = 512 * 1024
+# The least of it, where many have something to write: what is made of an endpoint at a time.
+PIECE = 64 * 1024
+
+# Packets that are read of the daemon for one user in a round: some milliseconds.
+PACKETS = 1024
 
 # Requests of one connection that are under way. Each is a connection to the daemon, for a moment.
 ERRANDS = 8

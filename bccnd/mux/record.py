@@ -84,7 +84,8 @@ class Record:
         while True:
             if not self._files:
                 self._look()
-            if not self._files or self._reached >= span.until_ns:
+            # A file may begin at the very time that ends the span.
+            if not self._files or (self._reached, self._files[0][0]) > (span.until_ns, span.until_ns):
                 yield Portion(is_last=True, is_written=self._is_written)
                 continue
             opened, path = self._files.popleft()

@@ -116,8 +116,8 @@ class Replay(Reader):
             return
         if self._follows:
             self._put(packet)
-        elif self._held is not None:
-            self._held[key_of(packet)] = packet
+        elif self._held is not None and (key := key_of(packet)) not in self._held:
+            self._held[key] = packet
             self._hold(len(packet) + ITEM_BYTES)
             while self._held_bytes > limits.SEAM_BYTES:
                 _, oldest = self._held.popitem(last=False)

@@ -89,6 +89,7 @@ class Service:
             self._health.open(self._settings.metrics)
             self._health.resume()
             log.info("serving", **self._places(), socket=self._house.daemon.path, version=__version__)
+            self._look_at_the_certificate()
             self._supervision.serving(self._summary(), succeeded=False)
             self._tick()
             await self._stop.wait()
@@ -124,6 +125,13 @@ class Service:
         if self._own:
             places["token_file"] = str(self._own.file)
         return places
+
+    def _look_at_the_certificate(self) -> None:
+        """Programs of this host can still come in: so it is no reason not to serve."""
+        if why := self._guests.out_of_date:
+            log.warning(
+                "no peer takes the certificate", certificate=str(self._settings.certificate), reason=why
+            )
 
     # -- time
 
@@ -185,6 +193,7 @@ class Service:
         if held:
             log.warning("needs a restart", settings=held)
         log.info("reloaded", changed=changed)
+        self._look_at_the_certificate()
         self._supervision.reloaded()
 
     # -- the end
@@ -209,4 +218,4 @@ class Service:
         self._house.archive.close()
         self._health.close()
         self._supervision.close()
-        log.info("stopped", connections=self._house.counts["connections"])
+        log.info("stopped", accepted=self._house.counts["connections"])

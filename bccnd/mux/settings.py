@@ -58,7 +58,7 @@ def address(value: str) -> str:
     except ValueError:
         sound = False
     if not sound:
-        raise ValueError("must have an address and a port, such as 10.0.0.1:5401 or [::1]:5401")
+        raise ValueError("must have an IP address, no name, and a port, such as 127.0.0.1:8470 or [::1]:8470")
     return value
 
 
@@ -105,13 +105,15 @@ class MuxSettings(BaseModel):
     listen: tuple[Listen, ...] = Field(
         default=(),
         max_length=16,
-        description="where it is entered: unix:PATH or tls://ADDR:PORT; several times for several",
+        description="where programs connect: unix:PATH or tls://ADDR:PORT; may be given several times",
     )
     socket_mode: Octal = Field(
-        default="0660", description="mode of the file at each unix:PATH: who may come in, in octal"
+        default="0660", description="mode of the file at each unix:PATH, in octal: who may connect"
     )
-    certificate: Path | None = Field(default=None, description="own certificate (PEM) for TLS, with")
-    key: Path | None = Field(default=None, description="its key (PEM), and")
+    certificate: Path | None = Field(
+        default=None, description="certificate (PEM) that the door shows, for TLS"
+    )
+    key: Path | None = Field(default=None, description="key (PEM) of that certificate")
     authorities: Path | None = Field(
         default=None, description="certificates (PEM) of those who sign the certificates of peers"
     )
@@ -127,15 +129,17 @@ class MuxSettings(BaseModel):
         default=(), max_length=USERS_LIMIT, description="which user each token is that is shown there"
     )
     hosts: tuple[str, ...] = Field(
-        default=(), max_length=64, description="what Host may say there besides ADDR:PORT"
+        default=(), max_length=64, description="names that a browser may call the door by, besides ADDR:PORT"
     )
     origins: tuple[str, ...] = Field(
-        default=(), max_length=64, description="whose pages may come in, such as https://board.example.org"
+        default=(),
+        max_length=64,
+        description="sites whose pages may connect, such as https://board.example.org",
     )
     web_publish: bool = Field(
         default=False,
         strict=True,
-        description="whether the page there has a box that publishes; what a token may do is a matter of rights",
+        description="whether the page has a box to publish with; rights decide what a token may publish",
     )
     connections: int = _number(1024, 1, 1 << 20, "most connections at a time")
     user_connections: int = _number(256, 1, 1 << 20, "most connections of one user at a time")
@@ -168,11 +172,11 @@ _METAVARS = {
 }  # fmt: skip
 
 DESCRIPTION = """\
-Let programs in to the bus of this host that cannot open its socket: many
-sessions over one connection, each under its reader's credit (bpmux).
+Let in programs that cannot open the daemon's socket: many sessions over one
+connection, none slowed by the reader of another (bpmux).
 
 Each session is a client of the daemon, with the rights of whoever is behind
-the connection. A daemon that restarts ends sessions and no connection.
+the connection. When the daemon restarts, sessions end and connections stay.
 """
 EPILOG = f"""\
 Each flag is also a setting of the table [{TABLE}] of the file, with _ for -,

@@ -7,39 +7,93 @@ Rules
 - A context is made of files once. A reload makes another for those who come in from then on, and drops nobody.
 """
 
+import os
 import ssl
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bccnd.errors import ConfigError
+from bccnd.errors import ConfigError, RefusedError
 from bccnd.mux import limits
 from bccnd.mux.carrier import CarrierError
 from bccnd.mux.peer import Peer
 from bccnd.mux.settings import Certified, MuxSettings
 
 PIECE = 64 * 1024
-# Bytes that are taken apart at a time: some milliseconds, if all its records are short.
-PORTION = 16 * 1024
+# Bytes that are taken apart at a time: a millisecond, if all its records are short.
+PORTION = 4 * 1024
+# What the blocks of a PEM file are called.
+CERTIFICATE, KEY = "CERTIFICATE", "PRIVATE KEY"
+# Permissions that the file of the key must not give. Its group may read it, as that of certificates on many hosts.
+EXPOSED = 0o027
+# X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED.
+WRONG_TIME = 9, 10
 # Letters of a name in a refusal.
 SHOWN = 255
 
 
 def make_context(certificate: Path, key: Path, authorities: Path | None) -> ssl.SSLContext:
-    """Of PEM files. Without authorities nobody is asked for a certificate. Raises ``ConfigError``."""
+    """Of PEM files. Without authorities nobody is asked for a certificate.
+
+    Raises ``ConfigError``, or ``RefusedError`` where the door may not read a file, or others may read the key.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    _examine(f"certificate {certificate}", certificate, CERTIFICATE)
+    mode = _examine(f"key {key}", key, KEY)
+    if mode & EXPOSED:
+        raise RefusedError(f"key {key}: mode {mode:04o} lets others at it; do: chmod 600 {key}")
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except (OSError, ValueError) as error:
+        if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+            raise ConfigError(f"key {key}: is not the key of the certificate in {certificate}") from None
         raise ConfigError(f"certificate {certificate}, key {key}: {_reason(error)}") from None
     if authorities is not None:
+        _examine(f"authorities {authorities}", authorities, CERTIFICATE)
         context.verify_mode = ssl.CERT_REQUIRED
         try:
             context.load_verify_locations(authorities)
         except OSError as error:
             raise ConfigError(f"authorities {authorities}: {_reason(error)}") from None
     return context
+
+
+def _examine(named: str, file: Path, block: str) -> int:
+    """The mode of the file. The library says neither which of its files is at fault, nor what each lacks."""
+    try:
+        with file.open("rb") as stream:
+            mode, content = os.fstat(stream.fileno()).st_mode, stream.read()
+    except PermissionError:
+        raise RefusedError(f"{named}: the user who runs the door may not read it") from None
+    except OSError as error:
+        raise ConfigError(f"{named}: {error.strerror}") from None
+    if f"{block}-----".encode() not in content:
+        raise ConfigError(f"{named}: has no {block.lower()} in PEM")
+    return stat.S_IMODE(mode)
+
+
+def out_of_date(certificate: Path, key: Path) -> str:
+    """What peers say of the time of a certificate, such as "certificate has expired"; empty if it is valid now.
+
+    The library tells of a certificate to its peer alone: this is a handshake with one that trusts it alone.
+    """
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(certificate)
+    said, heard = ssl.MemoryBIO(), ssl.MemoryBIO()
+    peer, door = client.wrap_bio(heard, said), Tls(make_context(certificate, key, None))
+    for _ in range(2):
+        try:
+            peer.do_handshake()
+        except ssl.SSLWantReadError:
+            door.received(said.read())
+            heard.write(door.outgoing())
+        except ssl.SSLCertVerificationError as error:
+            return error.verify_message if error.verify_code in WRONG_TIME else ""
+    return ""
 
 
 def context_of(settings: MuxSettings) -> ssl.SSLContext | None:
@@ -52,12 +106,14 @@ def context_of(settings: MuxSettings) -> ssl.SSLContext | None:
 
 
 def _no_password() -> str:
-    raise ValueError("the key is encrypted, and nobody is there to say its password")
+    raise ValueError(
+        "the key has a password, and nobody is there to say it; take it off: openssl pkey -in KEY -out NEW"
+    )
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
-        return f"not what it should be ({error.reason or error})"
+        return f"cannot be read ({error.reason or error})"
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
@@ -126,10 +182,10 @@ class Tls:
     def held(self) -> int:
         return self._in.pending + len(self._unread)
 
-    def received(self, data: bytes) -> bytes:
+    def received(self, data: bytes, most: int = limits.FRAMES) -> bytes:
         self._unread += data
         pieces: list[bytes] = []
-        end = self.frames + limits.FRAMES
+        end = self.frames + most
         while self._unread and (self.frames < end or not self.is_ready):
             portion, self._unread = self._unread[:PORTION], self._unread[PORTION:]
             self._read(portion, pieces)

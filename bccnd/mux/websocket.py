@@ -4,7 +4,7 @@ Rules
 - A client asks for the path /bus and offers the subprotocols ``bpmux`` and ``token.<TOKEN>``: a browser can set no
   header of its own, and a token in the address would be logged. It is answered with ``bpmux``.
 - A token alone is no proof for what a browser sends: Host must be a name of the door, or a page could reach it under
-  a name of its own; Origin, where there is one, must be in the settings or the same as Host.
+  a name of its own; Origin, where there is one, must be in the settings or be Host with the door's own scheme.
 - Any other path is one of the page (``pages.py``), which says nothing of the bus and so needs no token.
 - The bytes are those of binary frames. Where one ends and the next begins means nothing.
 - The library takes apart all that it is given at once. So it is given a PORTION, until these have had FRAMES.
@@ -41,11 +41,15 @@ PORTION = 2048
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """``users``: whom each token makes of its bearer. ``hosts``: names of the door; ``origins``: of pages."""
+    """``users``: whom each token makes of its bearer. ``hosts``: names of the door; ``origins``: of pages.
+
+    ``scheme``: http, or https where the door speaks TLS.
+    """
 
     users: Sequence[tuple[bytes, Peer]]
     hosts: Collection[str]
     origins: Collection[str] = ()
+    scheme: str = "http"
 
     def bearer(self, tokens: Sequence[str]) -> Peer | None:
         """All are compared, in a time that says nothing of them."""
@@ -86,10 +90,10 @@ class WebSocket:
     def held(self) -> int:
         return self._begun + len(self._unread)
 
-    def received(self, data: bytes) -> bytes:
+    def received(self, data: bytes, most: int = limits.FRAMES) -> bytes:
         self._unread += data
         pieces: list[bytes] = []
-        end = self.frames + limits.FRAMES
+        end = self.frames + most
         while self._unread and self.frames < end and not self.has_ended:
             portion, self._unread = self._unread[:PORTION], self._unread[PORTION:]
             self._parse(portion, pieces)
@@ -152,7 +156,8 @@ class WebSocket:
         host, origin = _only(headers, "Host"), ", ".join(headers.get_all("Origin"))
         if host not in self._tokens.hosts:
             return 403, "This is no name of the door: see hosts in its settings.\n", None
-        if origin and origin not in self._tokens.origins and origin.partition("://")[2] != host:
+        own = f"{self._tokens.scheme}://{host}"
+        if origin and origin != own and origin not in self._tokens.origins:
             return 403, "Pages from there may not come in: see origins in the settings.\n", None
         is_page = request.path in self._pages
         if _method(request) not in (("GET", "HEAD") if is_page else ("GET",)):
@@ -230,8 +235,9 @@ class Stacked:
     def held(self) -> int:
         return self._outer.held + self._inner.held
 
-    def received(self, data: bytes) -> bytes:
-        return self._inner.received(self._outer.received(data) if data or self._outer.is_behind else b"")
+    def received(self, data: bytes, most: int = limits.FRAMES) -> bytes:
+        brought = self._outer.received(data, most) if data or self._outer.is_behind else b""
+        return self._inner.received(brought, most)
 
     def outgoing(self, data: bytes = b"") -> bytes:
         return self._outer.outgoing(self._inner.outgoing(data) if self._outer.is_ready else b"")

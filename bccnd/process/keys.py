@@ -42,13 +42,14 @@ _ACL_HEADER = 4  # bytes of version before the entries
 _ACL_OWNER, _ACL_USER, _ACL_MASK, _ACL_EVERYBODY = 0x01, 0x02, 0x10, 0x20
 
 
-def read_keys(path: Path) -> tuple[bytes, ...]:
-    """The keys of the file, at least one, the signing one first.
+def read_keys(path: Path, what: str = "key") -> tuple[bytes, ...]:
+    """The keys of the file, at least one, the signing one first. ``what`` they are called in errors.
 
     Raises RefusedError when others could read or exchange the file, ConfigError when its keys are not sound.
     """
-    path = _located(path, "key file")
-    return _parse(path, read_private(path, "key file"))
+    named = f"{what} file"
+    path = _located(path, named)
+    return _parse(path, read_private(path, named), what)
 
 
 def read_private(path: Path, what: str) -> bytes:
@@ -69,7 +70,9 @@ def read_private(path: Path, what: str) -> bytes:
     except FileNotFoundError:
         raise ConfigError(f"{what} {path}: no such file") from None
     except PermissionError:
-        raise RefusedError(f"{what} {path}: permission denied; it must belong to the user of bccnd") from None
+        raise RefusedError(
+            f"{what} {path}: permission denied; it must belong to the user who runs this"
+        ) from None
     except OSError as error:
         raise ConfigError(f"{what} {path}: {error.strerror}") from None
     if len(content) > FILE_LIMIT:
@@ -134,7 +137,7 @@ def lets_others(access_list: bytes, ourselves: int) -> bool:
     return False
 
 
-def _parse(path: Path, content: bytes) -> tuple[bytes, ...]:
+def _parse(path: Path, content: bytes, what: str) -> tuple[bytes, ...]:
     keys = []
     for number, ended in enumerate(content.split(b"\n"), 1):
         line = ended.removesuffix(b"\r")
@@ -142,17 +145,19 @@ def _parse(path: Path, content: bytes) -> tuple[bytes, ...]:
             continue
         if not KEY_BYTES_MIN <= len(line) <= KEY_BYTES_MAX:
             raise ConfigError(
-                f"key file {path}: line {number}: a key has {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes, "
+                f"{what} file {path}: line {number}: a {what} has {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes, "
                 f"this one {len(line)}; make one with: openssl rand -hex 32"
             )
         if line.strip() != line or not line.decode(errors="replace").replace("\ufffd", "\0").isprintable():
             raise ConfigError(
-                f"key file {path}: line {number}: a key is printable text without blanks at its ends; "
+                f"{what} file {path}: line {number}: a {what} is printable text without blanks at its ends; "
                 "make one with: openssl rand -hex 32"
             )
         keys.append(line)
     if not keys:
-        raise ConfigError(f"key file {path}: holds no key; add one with: openssl rand -hex 32 >> {path}")
+        raise ConfigError(
+            f"{what} file {path}: holds no {what}; add one with: openssl rand -hex 32 >> {path}"
+        )
     if len(keys) > KEYS_MAX:
-        raise ConfigError(f"key file {path}: holds {len(keys)} keys, at most {KEYS_MAX}")
+        raise ConfigError(f"{what} file {path}: holds {len(keys)} {what}s, at most {KEYS_MAX}")
     return tuple(keys)

@@ -10,7 +10,7 @@ import os
 import socket
 import stat
 from collections.abc import Sequence
-from errno import EADDRINUSE, ECONNREFUSED
+from errno import EADDRINUSE, EADDRNOTAVAIL, ECONNREFUSED, ENOENT
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
 
@@ -55,11 +55,20 @@ def listen(where: str, mode: int, setting: str = "metrics.listen") -> Listening:
     except OSError as error:
         made.close()
         if error.errno == EADDRINUSE:
-            raise UnavailableError(f"{setting} {where}: is taken by another program") from None
+            taken = "is a file, and no socket" if os.path.isfile(where) else "is taken by another program"  # noqa: PTH113
+            raise UnavailableError(f"{setting} {where}: {taken}") from None
         if isinstance(error, PermissionError):
             raise RefusedError(f"{setting} {where}: {error.strerror}") from None
-        raise ConfigError(f"{setting} {where}: {error.strerror or error}") from None
+        raise ConfigError(f"{setting} {where}: {_said(error, where)}") from None
     return made
+
+
+def _said(error: OSError, where: str) -> str:
+    if error.errno == ENOENT:
+        return f"there is no folder {os.path.dirname(where)}; make it first"  # noqa: PTH120
+    if error.errno == EADDRNOTAVAIL:
+        return "no interface of this host has that address"
+    return error.strerror or str(error)
 
 
 def _bind_path(made: socket.socket, path: str, mode: int) -> None:

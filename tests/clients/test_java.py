@@ -15,6 +15,7 @@ from tests.clients.door import Door
 from tests.clients.drivers import CLIENTS, JVM, LANGUAGES, build
 from tests.daemon_process import DaemonProcess
 from tests.mux.certificates import Certificates
+from tests.mux.test_record import record, rows
 from tests.packet_client import PATIENCE, PacketClient
 from tests.plain_bccn import free_port
 
@@ -49,10 +50,18 @@ def door(
     by_tls: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Door]:
-    """A door that lets in programs of this host, and the one with the certificate ``own`` as this user."""
+    """A door that lets in programs of this host, and the one with the certificate ``own`` as this user.
+
+    It has a recording.
+    """
+    folder = tmp_path_factory.mktemp("door")
+    texts = enumerate((b"one", b"two"), 1)
+    recorded = [rows(at, channel="orders/17", payload=text) for at, text in texts]
+    record(folder / "recorded", (0, 10, recorded)).end()
     certificate, key = made.files("door")
     files = ("--certificate", str(certificate), "--key", str(key), "--authorities", str(made.ca))
-    door = Door(tmp_path_factory.mktemp("door"), shared_daemon.socket, "--listen", by_tls, *files)
+    files += ("--recorded", str(folder / "recorded"))
+    door = Door(folder, shared_daemon.socket, "--listen", by_tls, *files)
     user = f"user = {os.getuid()}\ngroups = [{os.getgid()}]\n"
     door.config.write_text(f'[[mux.peers]]\nname = "own"\n{user}')
     with door:
@@ -120,6 +129,8 @@ def test_the_recipes_of_the_readme_work(checks: str, door: Door) -> None:
         "to this program",
         "HELLO",
         "done",
+        "2024-10-04T12:00:00.000000001Z one",
+        "2024-10-04T12:00:00.000000002Z two",
         "true",
         "too large",
         "nobody listens to demo/nobody",

@@ -31,6 +31,11 @@ def test_every_error_has_its_exit_code(error: bccn.BccnError, code: int) -> None
 def test_who_has_nothing_to_advise_is_silent() -> None:
     assert remedy(bccn.UnavailableError("gone")).startswith("is bccnd running?")
     assert remedy(bccn.UnavailableError("no door at unix:/x: gone")).startswith("is bccnd-mux running")
+    wrong = bccn.UnavailableError("the door at tls://x:1 does not prove that it is that: self-signed")
+    assert remedy(wrong).startswith("$BCCN_TLS_CA names")
+    own = bccn.RefusedError("refused", "the door at tls://x:1 does not take our certificate: unknown ca")
+    assert remedy(own).startswith("$BCCN_TLS_CERT and")
+    assert remedy(bccn.RefusedError("refused", "no")) == ""
     assert "limits" in remedy(bccn.UnavailableError("closed", "limit: 7 clients at most"))
     assert remedy(bccn.UnavailableError("closed", "framing")) == ""
     assert remedy(bccn.UnconfirmedError("gone")) == ""

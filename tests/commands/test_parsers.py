@@ -39,6 +39,12 @@ def test_options_stand_before_between_and_after_the_words(line: str) -> None:
     assert (arguments.socket, arguments.count, arguments.patterns) == ("/s", 3, ["a", "b"])
 
 
+@pytest.mark.parametrize("line", ["sub --since -10m a --until -1.5s", "sub --until=-1.5s --since=-10m a"])
+def test_a_time_before_now_is_no_option(line: str) -> None:
+    arguments = parse(line.split())
+    assert (arguments.since, arguments.until, arguments.patterns) == ("-10m", "-1.5s", ["a"])
+
+
 @pytest.mark.parametrize(
     "line",
     ["--connect unix:/s sub a", "sub a --connect unix:/s", "--connect=tls://x:1 sub --connect=unix:/s a"],

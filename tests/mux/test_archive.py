@@ -171,7 +171,7 @@ async def test_what_goes_wrong_is_a_reason_in_a_line(tmp_path: Path, monkeypatch
     reason = await until(lambda: found and found.pop())
     assert reason == f"unavailable there is no record of here in {tmp_path}".encode()
     for error, said in (
-        (ImportError("No module named 'pyarrow'"), b"unavailable pyarrow cannot be loaded (No module named"),
+        (ImportError("No module named 'pyarrow'"), b"unavailable the door cannot load pyarrow (No module"),
         (AssertionError("a fault"), archive.FAULT),
     ):
 

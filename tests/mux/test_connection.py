@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from bccnd.mux.carrier import Plain
 from bccnd.mux.connection import Connection, House
 from bccnd.mux.daemon import Daemon
 from bccnd.mux.peer import Peer
+from bccnd.mux.turns import Turns
 from bpmux import chunks
 from bpmux.chunks import TOP, head
 from bpmux.endpoint import Endpoint
@@ -119,7 +121,11 @@ async def answered(theirs: socket.socket) -> None:
     heard = b""
     async with asyncio.timeout(PATIENCE):
         while b"bccnd-mux " not in heard:
-            heard += await asyncio.get_running_loop().sock_recv(theirs, 100)
+            data = await asyncio.get_running_loop().sock_recv(theirs, 100)
+            assert data, (
+                "the connection has ended"
+            )  # and would say so for ever, without a turn for the timeout
+            heard += data
 
 
 async def test_a_connection_grants_credit_at_once(world: World) -> None:
@@ -212,12 +218,11 @@ async def test_who_does_not_read_its_replies_is_not_read(world: World) -> None:
 
     await until(is_stopped, "stop")
     assert not connection._is_read
-    assert connection._turn is None
+    assert not connection._has_turn
     assert connection._endpoint.replies <= limits.REPLIES + 13 * limits.CHUNKS
-    heard = 0
-    while not connection._is_read:
-        heard += len(await asyncio.get_running_loop().sock_recv(theirs, 1 << 20))
-    assert heard
+    async with asyncio.timeout(PATIENCE):
+        while not connection._is_read:
+            assert await asyncio.get_running_loop().sock_recv(theirs, 1 << 20)
     assert world.house.connections
 
 
@@ -277,12 +282,55 @@ async def test_connections_of_a_user_share_the_work_of_a_turn(world: World) -> N
         world.enter().send(CREDIT + head(chunks.PING, TOP) * (limits.READ - len(CREDIT)))
     endpoints = [connection._endpoint for connection in world.house.connections]
     await until(lambda: all(each.is_behind for each in endpoints))
+    begun = [each.work for each in endpoints]
     for _ in range(20):
-        before = [each.work for each in endpoints]
+        before = sum(each.work for each in endpoints)
         await asyncio.sleep(0)
-        done = [each.work - was for each, was in zip(endpoints, before, strict=True)]
-        assert min(done) > 0
-        assert sum(done) < 2 * limits.CHUNKS
+        assert sum(each.work for each in endpoints) - before < 2 * limits.CHUNKS
+    done = [each.work - was for each, was in zip(endpoints, begun, strict=True)]
+    assert max(done) - min(done) < limits.CHUNKS
+    assert min(done) > limits.CHUNKS
+
+
+async def test_connections_of_a_user_share_what_is_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PIECE", 1000)
+    world.house.writing = Turns(world.house.loop, 10_000, 1000)
+    for _ in range(10):
+        world.enter().send(CREDIT)
+    await until(lambda: all(each._is_greeted for each in world.house.connections))
+    endpoints = [connection._endpoint for connection in world.house.connections]
+    for connection in world.house.connections:
+        channel = connection._endpoint.open_sink(bytes(30_000))
+        assert channel
+        connection._wake()
+    sizes = [sum(each.queued for each in endpoints)]
+    while sizes[-1]:
+        await asyncio.sleep(0)
+        sizes.append(sum(each.queued for each in endpoints))
+    assert max(before - after for before, after in pairwise(sizes)) <= 12_000 + 10 * 16_384
+
+
+async def test_all_that_came_before_a_break_is_judged(world: World) -> None:
+    """More than is read at once."""
+    theirs = world.enter()
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    window = head(chunks.CREDIT, TOP, 1 << 16)
+    theirs.send(window + b"".join(head(chunks.DUPLEX, ident, 3) + b"bus" for ident in range(4)))
+    links = [await world.daemon.accept() for _ in range(4)]
+    connection = world.connection
+    await until(lambda: connection._endpoint.replies == 0)
+    size = limits.WINDOW // 2
+    connection._stop_reading()
+    theirs.send(b"".join(head(chunks.MESSAGE, ident, size) + b"MSG a\0".ljust(size) for ident in range(4)))
+    theirs.close()
+    connection._is_broken = True
+    connection._go_on()
+    for link in links:
+        assert len(await world.daemon.receive(link)) == size
+        link.close()
+    assert await gone(world) == "left"
 
 
 async def test_what_waits_for_its_turn_weighs(world: World) -> None:
@@ -298,7 +346,7 @@ async def test_a_carrier_that_is_behind_is_asked_again(world: World, monkeypatch
     """It gives a byte at a time."""
     kept = bytearray()
 
-    def received(_self: Plain, data: bytes) -> bytes:
+    def received(_self: Plain, data: bytes, _most: int) -> bytes:
         kept.extend(data)
         return bytes([kept.pop(0)]) if kept else b""
 

@@ -3,15 +3,26 @@
 import asyncio
 import socket
 from collections.abc import Iterator
+from errno import EACCES
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from bccnd.mux import daemon as module
 from bccnd.mux import limits
-from bccnd.mux.daemon import PACKET_LIMIT, TOO_LONG, TOO_MANY, TOO_MANY_OF_USER, Daemon, DaemonLink
+from bccnd.mux.daemon import (
+    PACKET_LIMIT,
+    TOO_LONG,
+    TOO_MANY,
+    TOO_MANY_OF_USER,
+    Daemon,
+    DaemonLink,
+    unreached,
+)
 from bccnd.mux.peer import Peer
 from bccnd.mux.speakers import GONE, WENT_AWAY
+from bccnd.mux.turns import Turns
 from tests.mux.in_process import JOINED, TestDaemon, until
 from tests.packet_client import crowded
 
@@ -119,6 +130,13 @@ async def test_without_a_daemon_there_is_a_reason(tmp_path: Path) -> None:
     assert daemon.links == 0
 
 
+def test_a_door_without_the_right_says_whose_it_is() -> None:
+    """Root, who runs tests, has it always."""
+    assert unreached("/run/bus", EACCES).startswith(
+        b"unavailable the door may not open /run/bus: run bccnd-mux as"
+    )
+
+
 async def test_a_daemon_that_accepts_nobody_is_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "bus.sock"
     with crowded(path) as listening:
@@ -146,10 +164,8 @@ async def test_a_daemon_that_does_not_answer_is_given_up(
 ) -> None:
     monkeypatch.setattr(limits, "JOINING_SECONDS", 0.01)
     owner, _ = linked(await door_to(there.path))
-    other = await there.accept(joins=False)
     await until(lambda: owner.reason is not None)
     assert owner.reason == b"unavailable the daemon does not answer"
-    other.close()
 
 
 async def test_links_beyond_the_bound_are_refused(there: TestDaemon) -> None:
@@ -158,6 +174,32 @@ async def test_links_beyond_the_bound_are_refused(there: TestDaemon) -> None:
     await until(lambda: second.reason)
     assert (first.reason, second.reason) == (None, TOO_MANY)
     link.close()
+
+
+async def test_links_of_a_user_take_turns_at_being_read(there: TestDaemon) -> None:
+    daemon = await door_to(there.path, 100)
+    daemon.reading = Turns(daemon.loop, 10, 1)
+    owners, links, others = [], [], []
+    for _ in range(8):
+        owner, link = linked(daemon)
+        others.append(await there.accept())
+        await until(lambda owner=owner: owner.is_joined)
+        owners.append(owner)
+        links.append(link)
+    for other in others:
+        for number in range(20):
+            other.send(b"MSG a\0%d" % number)
+    read = 0
+    while read < 8 * 20:
+        await asyncio.sleep(0)
+        now = sum(len(owner.packets) for owner in owners)
+        assert now - read <= 20
+        read = now
+        if 3 * 20 < read < 4 * 20:
+            assert min(len(owner.packets) for owner in owners) > 0
+    assert [len(owner.packets) for owner in owners] == [20] * 8
+    for each in (*links, *others):
+        each.close()
 
 
 async def test_who_wants_nothing_is_not_read_and_sees_the_end(there: TestDaemon) -> None:
@@ -186,6 +228,24 @@ async def test_what_a_daemon_said_before_it_left_is_read(there: TestDaemon) -> N
     assert link.send([b"MSG b\0"]) == GONE
     await until(lambda: owner.reason is not None)
     assert owner.packets == [b"MSG a\0one", b"CMSG closing\0shutdown"]
+
+
+@pytest.mark.parametrize("hungry", [64, 0])
+def test_a_daemon_that_left_beside_a_backlog_is_watched(there: TestDaemon, hungry: int) -> None:
+    """By the door's own loop, which drops all watches of a descriptor that had an error."""
+
+    async def leave() -> None:
+        owner, link, other = await joined(there)
+        assert 0 < link.send([bytes(10_000)] * 100) < 100  # the rest waits; what went stays unread
+        owner.hungry = hungry
+        other.send(b"CMSG closing\0shutdown")
+        other.close()
+        await until(lambda: owner.reason if hungry else owner.more)
+        assert owner.packets == [b"CMSG closing\0shutdown"] * (hungry > 0)
+        link.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(leave())
 
 
 async def test_a_full_daemon_is_written_to_when_it_takes_more(there: TestDaemon) -> None:

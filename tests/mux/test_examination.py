@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from bccnd.mux import limits
 from bccnd.mux.examination import OTHERWISE, PAGES, ROW_WEIGHT
 from bccnd.mux.speakers import WENT_AWAY
 from bpmux.entities import Request
+from bpmux.events import Responded
 from tests.mux.fake_link import FakeLink, Talk, answers, endings
 
 STATUS = {
@@ -51,6 +53,23 @@ def test_findings_are_of_status_clients_and_sources() -> None:
     assert (len(talk.conversation), talk.conversation.waiting) == (0, 0)
 
 
+def test_an_examination_waits_for_its_turn_as_any_request() -> None:
+    talk = Talk()
+    for _ in range(limits.ERRANDS):
+        begun(talk, b"status")
+    request = talk.ask(b"doctor here/page/1")
+    talk.settle()
+    assert talk.conversation.waiting == len(b"here/page/1")
+    talk.links[0].say(STATUS_ANSWER)
+    talk.settle()
+    link = talk.links[-1]
+    link.owner.joined()
+    for said in (STATUS_ANSWER, page("clients", None), page("sources", None)):
+        link.say(said)
+    assert [event.request for event in talk.settle() if isinstance(event, Responded)] == [request]
+    assert (len(talk.conversation), talk.conversation.waiting) == (limits.ERRANDS - 1, 0)
+
+
 def test_clients_may_be_left_out() -> None:
     talk = Talk()
     _, link = begun(talk, b"doctor here/page/1 here/a/1")
@@ -88,6 +107,12 @@ def test_a_daemon_of_another_version_is_no_fault() -> None:
         link.say(page("sources", None))
         assert endings(talk.settle(), request) == [OTHERWISE]
         assert link.is_closed
+    for row in ("dropped", {"name": "a/b/1", "dropped": {}, "queued": 0, "slow": "now"}):
+        talk = Talk()
+        request, link = begun(talk)
+        for said in (STATUS_ANSWER, page("clients", None), page("sources", None, row)):  # type: ignore[arg-type]
+            link.say(said)
+        assert endings(talk.settle(), request) == [OTHERWISE]
 
 
 def test_what_is_kept_meanwhile_weighs_and_has_an_end() -> None:

@@ -46,7 +46,13 @@ def test_files_are_read_only_where_they_are_needed(bearer: Bearer) -> None:
 
 def test_a_token_goes_over_no_network_in_clear(bearer: Bearer) -> None:
     for far in ("10.0.0.1:5480", "[2001:db8::1]:5480"):
-        with pytest.raises(ConfigError, match="web: needs certificate and key"):
+        with pytest.raises(ConfigError, match=r"web: others than this host .* needs certificate and key"):
             of(web=far, tokens=(bearer,))
     for near in ("127.0.0.2:5480", "[::1]:5480"):
         assert of(web=near, tokens=(bearer,)).tokens
+
+
+def test_a_file_of_tokens_at_fault_is_called_so(bearer: Bearer) -> None:
+    bearer.file.write_text("short\n")
+    with pytest.raises(ConfigError, match=r"token file .*/tokens: line 1: a token has 16 to"):
+        of(web="127.0.0.1:5480", tokens=(bearer,))

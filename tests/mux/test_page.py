@@ -26,9 +26,11 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "bccnd/mux/page"
 # Where tests/run.sh puts the type checker, which is no part of the project.
 CHECKER = ROOT / ".venv/typescript/node_modules"
-TAB, RIGHT, DOWN = "\ue004", "\ue014", "\ue015"
+TAB, ENTER, RIGHT, DOWN = "\ue004", "\ue007", "\ue014", "\ue015"
 # What floods it, as the page promises: so many channels, and messages in one go and the pause behind it, in seconds.
 FLOOD_CHANNELS, FLOOD_BATCH, FLOOD_PAUSE = 1000, 200, 0.02
+# A user with few rights.
+GUEST = 12_345
 # Roles of whatever somebody can do something with, and of regions: each has a name.
 NAMED = {"button", "textbox", "combobox", "link", "table", "treegrid", "region", "navigation"}
 CHROMIUM = pytest.mark.needs("chromium", "chromedriver")
@@ -47,7 +49,7 @@ def test_its_pure_modules_do_what_they_say() -> None:
         check=False,
     )
     assert re.search(r"^# fail 0$", ran.stdout, re.MULTILINE), ran.stdout
-    assert int(re.findall(r"^# pass (\d+)$", ran.stdout, re.MULTILINE)[0]) >= len(files) == 11
+    assert int(re.findall(r"^# pass (\d+)$", ran.stdout, re.MULTILINE)[0]) >= len(files) == 12
 
 
 def test_its_types_are_right() -> None:
@@ -63,6 +65,21 @@ def test_its_types_are_right() -> None:
     )
     faults = [line for line in ran.stdout.splitlines() if not line.startswith("client/")]
     assert (faults, ran.stderr) == ([], "")
+
+
+@pytest.fixture(scope="module")
+def shared_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """GUEST may do little, and root all that it may without rights."""
+    folder = tmp_path_factory.mktemp("daemon")
+    config = folder / "bccnd.toml"
+    config.write_text(
+        '[[rights]]\nuid = 0\npublish = [">", "!", "!>"]\nsubscribe = [">", "!"]\nname = [">"]\n'
+        "observe = true\nblock = true\nspeak_for = true\n"
+        f'[[rights]]\nuid = {GUEST}\nsubscribe = ["local/>"]\n'
+    )
+    flags = ("--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(free_port()))
+    with DaemonProcess(folder, "--config", str(config), *flags) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +138,11 @@ def test_a_token_of_the_address_is_kept_and_not_shown(browser: Browser, address:
     shows(browser, "state", "connected as ")
     browser.run("sessionStorage.clear()")
     browser.go(f"{address}#token=sixteen-letters-9")
-    shows(browser, "refusal", "refuses this token")
+    shows(browser, "refusal", "does not know this token")
     assert browser.run("return document.activeElement.id") == "token"
+    browser.press(opening.rpartition("=")[2] + ENTER)
+    shows(browser, "state", "connected as ")
+    wait_until(lambda: browser.run("return document.activeElement.tagName") == "H1", "the way on by keys")
 
 
 @CHROMIUM
@@ -164,25 +184,47 @@ def test_it_publishes_and_pauses(browser: Browser, opening: str, shared_daemon: 
         wait_until(lambda: "Paused; 0 " not in text(browser, "tail-note"), "what has passed")
         assert "two" not in text(browser, "tail")
         publish(browser, "no channel", "")
-        shows(browser, "publish-note", "channel")
+        shows(browser, "publish-note", "Not published on no channel: ")
         browser.run(
             "const box = document.getElementById('contains'); box.value = 'nowhere';"
             "box.dispatchEvent(new Event('input')); document.getElementById('pause').click()"
         )
         shows(browser, "tail-note", "No message that contains nowhere yet.")
+        browser.run(
+            "const box = document.getElementById('contains'); box.value = '';"
+            "box.dispatchEvent(new Event('input'))"
+        )
+        shows(browser, "tail", "local/page/cellar one")
     assert browser.log() == []
 
 
 @CHROMIUM
-def test_a_door_that_wants_no_box_any_more_has_none(browser: Browser, opening: str, door: Door) -> None:
+def test_a_token_that_may_do_little_is_told_so(
+    browser: Browser, opening: str, door: Door, shared_daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    """The door comes again, and makes another user of the same token."""
     browser.go(opening)
     wait_until(lambda: browser.run("return !document.getElementById('publish').hidden"), "a box")
     door.terminate()
     settings = door.config.read_text()
-    door.config.write_text("[mux]\n")
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text(opening.rpartition("=")[2])
+    guest = f'[[mux.tokens]]\nname = "guest"\nfile = "{token}"\nuser = {GUEST}\ngroups = [{GUEST}]\n'
+    door.config.write_text(guest)
     door.start()
     try:
         wait_until(lambda: browser.run("return document.getElementById('publish').hidden"), "no box")
+        enter(browser, opening)
+        assert browser.run("return document.getElementById('publish-link').hidden")
+        shows(browser, "channels-note", "no right to all channels")
+        shows(browser, "pattern-fault", "no right to >")
+        for note in ("doctor-note", "hosts-note"):
+            shows(browser, note, "not have the right to see this")
+        shows(browser, "clients", "here/guest/")
+        follow(browser, "local/guest")
+        with PacketClient(shared_daemon.socket) as other:
+            publish_until(other, lambda: "local/guest" in text(browser, "tail"), "local/guest")
     finally:
         door.terminate()
         door.config.write_text(settings)
@@ -197,8 +239,10 @@ def test_uplinks_are_asked_when_somebody_wants_that(
     enter(browser, opening)
     uplink = json.dumps({"uplink": "here/bccnd-uplink/1", "segment": "east", "state": "up"})
     with serving(shared_daemon, "bccnd/links", lambda _: uplink):
-        browser.run("document.getElementById('look').click()")
+        browser.run("document.getElementById('look').focus()")
+        browser.press(ENTER)
         shows(browser, "links", "here/bccnd-uplink/1eastup")
+        assert browser.run("return document.activeElement.id") == "look"
 
 
 @CHROMIUM

@@ -76,10 +76,16 @@ def test_a_span_of_several_files_comes_in_order(tmp_path: Path) -> None:
     assert read(tmp_path, 0)[0] == [at + more for at in range(0, 50, 10) for more in (1, 5, 9)]
     assert read(tmp_path, 15, 31)[0] == [15, 19, 21, 25, 29, 31]
     assert read(tmp_path, 16, 18)[0] == []
+    assert read(tmp_path, 19, 19)[0] == [19]
     _, found = read(tmp_path, 15, 31)
     assert found.next().reached_ns == NOON + 31
     _, found = read(tmp_path, 15)
     assert found.next().reached_ns == NOON + 50
+
+
+def test_a_span_may_end_where_a_file_begins(tmp_path: Path) -> None:
+    record(tmp_path, (0, 10, [rows(9)]), (10, 20, [rows(10, 11)])).end()
+    assert read(tmp_path, 9, 10)[0] == [9, 10]
 
 
 def test_a_message_has_the_form_of_the_format_full(tmp_path: Path) -> None:

@@ -218,6 +218,21 @@ def test_the_live_bus_follows_where_the_record_ends() -> None:
     assert scene.talk.conversation.waiting == limits.REPLAY_BYTES
 
 
+def test_a_message_that_comes_twice_is_held_once() -> None:
+    scene = Scene()
+    scene.begin()
+    scene.give(reached=500, last=True)
+    before = scene.talk.conversation.waiting
+    scene.link.say(message(1100), message(1100))
+    assert scene.talk.conversation.waiting == before + len(message(1100)) + ITEM_BYTES
+    scene.answer()
+    scene.tape.ring()
+    scene.give(reached=2000, last=True)
+    scene.answer()
+    assert scene.heard() == [message(1100)]
+    assert scene.talk.conversation.waiting == limits.REPLAY_BYTES
+
+
 def test_last_values_and_directed_messages_are_not_passed_on() -> None:
     scene = Scene()
     scene.begin()

@@ -33,8 +33,8 @@ def test_a_door_may_be_entered_in_several_places() -> None:
         (["--listen", "/run/mux.sock"], "--listen: must be unix:PATH"),
         (["--listen", "unix:mux.sock"], "--listen: must be unix:PATH, with a path from /"),
         (["--listen", "unix:/" + "x" * 107], "--listen: has a path of more than 107 bytes"),
-        (["--listen", "tls://door:1"], "--listen: must have an address and a port"),
-        (["--listen", "tls://127.0.0.1:65536"], "--listen: must have an address and a port"),
+        (["--listen", "tls://door:1"], "--listen: must have an IP address"),
+        (["--listen", "tls://127.0.0.1:65536"], "--listen: must have an IP address"),
         (["--listen", "tcp://127.0.0.1:1"], "--listen: must be unix:PATH"),
         (["--socket-mode", "rw"], "--socket-mode: must be a string of three or four octal digits"),
         (["--connections", "0"], "--connections: must be at least 1 (got 0)"),
@@ -52,7 +52,7 @@ def test_each_mistake_is_one_line(argv: list[str], line: str) -> None:
 def test_the_only_place_at_fault_is_one_line() -> None:
     with pytest.raises(ConfigError) as caught:
         load(["--listen", "tls://door:1"], {})
-    assert str(caught.value).startswith("--listen: must have an address")
+    assert str(caught.value).startswith("--listen: must have an IP address")
     assert "\n" not in str(caught.value)
 
 

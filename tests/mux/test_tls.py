@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bccnd.errors import ConfigError
+from bccnd.errors import ConfigError, RefusedError
 from bccnd.mux.carrier import CarrierError
 from bccnd.mux.peer import Peer
 from bccnd.mux.settings import Certified, MuxSettings
-from bccnd.mux.tls import PORTION, Records, Tls, certified, context_of, make_context
+from bccnd.mux.tls import PORTION, Records, Tls, certified, context_of, make_context, out_of_date
 from tests.documents import blocks
 from tests.mux.certificates import Certificates
 from tests.mux.key_updates import KeyChanger, library
@@ -72,15 +72,16 @@ def test_many_records_are_read_some_at_a_time(made: Certificates) -> None:
     carrier, client = Tls(make_context(*made.files("door"), made.ca)), Client(made.client("reports"))
     client.shake(carrier)
     data = b"".join(client.says(bytes([number % 256])) for number in range(2500))
-    before, turns = carrier.frames, 1
-    taken = carrier.received(data)
+    before = frames = carrier.frames
+    most, shortest = 50, len(data) // 2500
+    taken = carrier.received(data, most)
     while carrier.is_behind:
-        assert carrier.held >= len(data) - turns * PORTION
-        taken += carrier.received(b"")
-        turns += 1
+        assert carrier.frames - frames <= most + PORTION // shortest + 1
+        assert carrier.held > len(data) - shortest * (carrier.frames - before + 1)
+        frames = carrier.frames
+        taken += carrier.received(b"", most)
     assert taken == bytes(number % 256 for number in range(2500))
     assert (carrier.frames - before, carrier.held, carrier.has_ended) == (2500, 0, False)
-    assert turns >= len(data) // PORTION
 
 
 def test_bytes_go_both_ways_once_both_have_proved_who_they_are(made: Certificates) -> None:
@@ -190,21 +191,44 @@ def test_a_certificate_may_have_any_name(
     assert carrier.names == names
 
 
-def test_files_that_are_none_are_named(made: Certificates, tmp_path: Path) -> None:
+def test_a_file_that_is_wrong_is_named_alone(made: Certificates, tmp_path: Path) -> None:
     certificate, key = made.files("door")
-    none, broken = tmp_path / "none.pem", tmp_path / "broken.pem"
-    broken.write_text("nothing")
+    none, broken, exposed, locked = (tmp_path / name for name in ("none", "broken", "exposed", "locked"))
+    broken.write_text("-----BEGIN CERTIFICATE-----\nnothing\n-----END CERTIFICATE-----\n")
+    exposed.write_bytes(key.read_bytes())
+    exposed.chmod(0o644)
+    asked = ["openssl", "pkey", "-in", key, "-aes128", "-passout", "pass:secret", "-out", locked]
+    subprocess.run(asked, check=True, capture_output=True)
+    locked.chmod(0o600)
     for files, said in (
-        ((none, key, made.ca), f"certificate {none}, key {key}: No such file"),
-        ((broken, key, made.ca), f"certificate {broken}, key {key}: not what it should be"),
-        ((certificate, made.files("reports")[1], made.ca), f"certificate {certificate}, key "),
-        ((certificate, key, none), f"authorities {none}: No such file"),
-        ((certificate, key, broken), f"authorities {broken}: not what it should be"),
+        ((none, key, made.ca), f"certificate {none}: No such file or directory"),
+        ((certificate, none, made.ca), f"key {none}: No such file or directory"),
+        ((certificate, key, none), f"authorities {none}: No such file or directory"),
+        ((key, key, made.ca), f"certificate {key}: has no certificate in PEM"),
+        ((certificate, certificate, made.ca), f"key {certificate}: has no private key in PEM"),
+        ((certificate, key, key), f"authorities {key}: has no certificate in PEM"),
+        ((broken, key, made.ca), f"certificate {broken}, key {key}: cannot be read ("),
+        ((certificate, key, broken), f"authorities {broken}: cannot be read ("),
+        (
+            (certificate, exposed, None),
+            f"key {exposed}: mode 0644 lets others at it; do: chmod 600 {exposed}",
+        ),
+        ((certificate, locked, None), f"certificate {certificate}, key {locked}: the key has a password"),
+        (
+            (certificate, made.files("reports")[1], made.ca),
+            f"key {made.files('reports')[1]}: is not the key of the certificate in {certificate}",
+        ),
     ):
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises((ConfigError, RefusedError)) as caught:
             make_context(*files)
         assert str(caught.value).startswith(said)
         assert "\n" not in str(caught.value)
+
+
+def test_a_certificate_that_has_expired_is_known(made: Certificates) -> None:
+    assert out_of_date(*made.files("door")) == ""
+    made.expire("door", "expired")
+    assert out_of_date(*made.files("expired")) == "certificate has expired"
 
 
 def test_who_listens_with_tls_needs_all_three_files(made: Certificates) -> None:

@@ -81,6 +81,7 @@ def test_a_token_says_who_it_is(options: dict[str, Any], peer: Peer) -> None:
         ({"protocols": ("mqtt", "token.sixteen-letters-1")}, 400, b"Offer the subprotocols"),
         ({"Origin": "https://evil.example.org"}, 403, b"see origins"),
         ({"Origin": "null"}, 403, b"see origins"),
+        ({"Origin": "https://127.0.0.1:5480"}, 403, b"see origins"),
         ({"Host": "evil.example.org:5480"}, 403, b"no name of the door"),
         ({"url": "ws://127.0.0.1:5480/"}, 404, b"a WebSocket at /bus"),
         ({"url": "ws://127.0.0.1:5480/bus?token=sixteen-letters-1"}, 404, b"a WebSocket at /bus"),

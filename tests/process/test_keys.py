@@ -77,7 +77,7 @@ def test_a_file_without_sound_keys_is_refused(content: bytes, problem: str, path
 @given(st.binary(max_size=200))
 def test_no_message_shows_a_part_of_a_key(content: bytes) -> None:
     try:
-        parsed = keys._parse(Path("/k"), content)
+        parsed = keys._parse(Path("/k"), content, "key")
     except ConfigError as error:
         shown = str(error).encode()
         assert not any(line in shown for line in content.split(b"\n") if len(line) > 8)
@@ -126,7 +126,7 @@ def test_an_absent_or_unreadable_file_is_explained(path: Path, monkeypatch: pyte
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", refuse)  # root may read anything
-    assert fault(path, RefusedError) == "permission denied; it must belong to the user of bccnd"
+    assert fault(path, RefusedError) == "permission denied; it must belong to the user who runs this"
 
 
 def test_a_link_is_judged_by_its_target(path: Path, tmp_path: Path) -> None:

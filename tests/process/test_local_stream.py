@@ -39,14 +39,18 @@ def test_only_a_socket_that_nobody_serves_is_replaced(tmp_path: Path) -> None:
     local_stream.listen(str(path), 0o660).close()
     local_stream.close(local_stream.listen(str(path), 0o660))
     path.write_text("precious")
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="is a file, and no socket"):
         local_stream.listen(str(path), 0o660)
     assert path.read_text() == "precious"
 
 
 def test_an_address_that_fails_is_one_line_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"metrics\.listen .*/nowhere/s: No such file"):
+    with pytest.raises(
+        ConfigError, match=r"metrics\.listen .*/nowhere/s: there is no folder .*/nowhere; make"
+    ):
         local_stream.listen(str(tmp_path / "nowhere" / "s"), 0o660)
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1:7: no interface of this host has that address"):
+        local_stream.listen("192.0.2.1:7", 0o660)
 
 
 def test_a_file_that_was_made_since_is_not_removed(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """What daemons ask each other about watched patterns, and answer."""
 
+from typing import Any
+
 import pytest
 
 from bccnd.relay.elsewhere import (
@@ -11,6 +13,7 @@ from bccnd.relay.elsewhere import (
     RENEW_SECONDS,
 )
 from bccnd.relay.router import QUESTIONS
+from tests.golden import entries, golden
 from tests.relay.fakes import ELSEWHERE, Bus, FakeClient, datagram
 from tests.relay.segment import Segment, message_of
 
@@ -176,6 +179,14 @@ def test_a_question_is_answered_once_somebody_listens():
     assert answers(bus) == [b"t\nwanted 000"] * 2
 
 
+def test_an_answer_is_as_the_vectors_have_it():
+    (entry,) = [entry for entry in entries("watches", "answers") if len(entry["wanted"]) == 1]
+    bus = Bus()
+    bus.connect(b"SUB a")
+    ask(bus, 1, entry["text"].partition("\n")[0].encode() + b"\nwatch 5 /\na")
+    assert answers(bus) == [bytes.fromhex(entry["payload"])]
+
+
 def test_a_lease_ends():
     bus = Bus()
     ask(bus, 1, b"t\nwatch 1 /\na")
@@ -243,3 +254,23 @@ def test_hosts_share_what_is_remembered():
     assert elsewhere._sizes == {b"10.0.0.2": elsewhere._leased}
     ask(bus, 1, b"t\nwatch 9 /\na", b"else/bccnd/1", b"10.0.0.9:5400")
     assert elsewhere._sizes[b"10.0.0.9"]
+
+
+# The vectors
+
+
+@pytest.mark.parametrize("entry", golden("watches", "questions"))
+def test_each_question_of_the_vectors_is_taken(entry: dict[str, Any]) -> None:
+    bus = Bus()
+    ask(bus, 1, bytes.fromhex(entry["payload"]))
+    (lease,) = bus.relay.watches._elsewhere._leases.values()
+    assert [watch.key for watch in lease.watches] == [
+        (entry["separator"].encode(), pattern.encode()) for pattern in entry["patterns"]
+    ]
+
+
+def test_no_other_question_of_the_vectors_is_taken() -> None:
+    bus = Bus()
+    for number, entry in enumerate(entries("watches", "no_questions"), 1):
+        ask(bus, number, bytes.fromhex(entry["payload"]))
+    assert bus.relay.watches._elsewhere._leases == {}

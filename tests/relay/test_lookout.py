@@ -1,7 +1,9 @@
 """Whether somebody listens to what is watched: against a look at everybody, and within bounds."""
 
 from itertools import product
+from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +14,7 @@ from bccnd.relay.meter import Meter
 from bccnd.relay.session import Session
 from bccnd.relay.state import Rules
 from bccnd.wire.bccn1 import Integrity
+from tests.golden import golden
 from tests.relay.fakes import options
 from tests.relay.host import Host
 
@@ -21,6 +24,7 @@ PATTERNS += [*(pattern + b"/>" for pattern in PATTERNS[:25] if pattern), b">"]
 CHANNELS = [
     b"/".join(each) for size in (1, 2, 3, 4) for each in product((b"a", b"b", b"ab", b"z", b""), repeat=size)
 ]
+CHANNELS += [b"local/a", b"local/b", b"local/a/b"]
 
 
 class Looking:
@@ -134,7 +138,7 @@ class History:
 
 
 @given(STEPS)
-@settings(max_examples=60)
+@settings(max_examples=100)
 @example([("watch", 4, b"a/>"), ("sub", 0, b"a/b"), ("settle", None, None), ("tap", 0, None)])
 @example(
     [("watch", 0, b"*/b"), ("sub", 0, b"a/b"), ("turn", None, None), ("sub", 1, b">"), ("leave", 1, None)]
@@ -149,6 +153,12 @@ def test_what_is_known_is_what_a_look_at_everybody_finds(steps: list[tuple[str, 
             watch,
             [each.subscriptions for each in history.sessions],
         )
+
+
+@pytest.mark.parametrize("entry", golden("watches", "meeting"))
+def test_patterns_meet_as_the_vectors_say(entry: dict[str, Any]) -> None:
+    one, other, separator = entry["one"].encode(), entry["other"].encode(), entry["separator"].encode()
+    assert patterns.meet(one, other, separator) is patterns.meet(other, one, separator) is entry["meet"]
 
 
 def test_separators_that_differ():

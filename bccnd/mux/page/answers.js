@@ -14,16 +14,24 @@ const ASK_PART = 10;
 // Where uplinks answer, and milliseconds in which they do.
 const LINKS = "bccnd/links";
 const LINKS_WAIT = 1000;
-const NO_HOSTS = "No source of another host is heard.";
-const NO_RIGHT = "This takes a right that your token has not.";
+const NO_HOSTS = "No other host is heard.";
+const NO_RIGHT = "Your token does not have the right to see this.";
 const NO_LINKS = "No uplink has answered: none runs on this segment, or none hears this host.";
 
 /**
  * Asks again and again.
  * @param {any} bus
  * @param {any} ofTail  the other connection of the page
+ * @param {import("./answering.js").Answering} answering  is told of what was asked and answered
  */
-export function askOn(bus, ofTail) {
+export function askOn(bus, ofTail, answering) {
+  const noted = (/** @type {Promise<any>} */ question) => {
+    answering.asked(performance.now() / 1000);
+    const isAnswer = (/** @type {any} */ error) => !error || error.code === "refused";
+    const note = (/** @type {any} */ error) => void (isAnswer(error) && answering.answered(new Date()));
+    question.then(() => note(undefined), note);
+    return question;
+  };
   const parts = { list: at("findings"), note: at("doctor-note"), sound: at("sound"), soundList: at("sound-findings") };
   const findingsView = new FindingsView(parts);
   const hosts = hostsView();
@@ -31,10 +39,11 @@ export function askOn(bus, ofTail) {
   const clients = (/** @type {any[]} */ rows) =>
     drawTable(at("clients"), at("clients-note"), CLIENT_HEADS, plain(clientRows(rows, own())), "None.");
   void keepAsking(ASK_EVERY, async () => {
-    await Promise.all([
-      tell("clients-note", async () => clients(await bus.clients())),
-      tell("hosts-note", async () => hosts(await bus.sources())),
+    const answered = await Promise.all([
+      tell("clients-note", async () => clients(await noted(bus.clients()))),
+      tell("hosts-note", async () => hosts(await noted(bus.sources()))),
     ]);
+    return answered.every(Boolean);
   });
   void keepAsking(EXAMINE_EVERY, () =>
     tell("doctor-note", async () => findingsView.draw((await bus.doctor({ without: own() })).findings)),
@@ -61,8 +70,10 @@ function hostsView() {
 
 /** A request to all of the segment, so it is made when somebody wants to know. @param {any} bus */
 export async function askNow(bus) {
-  at("look").disabled = true;
-  put(at("links-note"), "asking");
+  const look = at("look");
+  if (look.getAttribute("aria-disabled") === "true") return;
+  look.setAttribute("aria-disabled", "true"); // one that is disabled loses the focus
+  put(at("links-note"), "Asking.");
   await tell("links-note", async () => {
     const replies = [];
     const asked = bus.requestMany(LINKS, "", { count: PARTS_LIMIT, timeout: LINKS_WAIT, waitAnyway: true });
@@ -70,31 +81,33 @@ export async function askNow(bus) {
     const rows = plain(linkRows(replies));
     drawTable(at("links"), at("links-note"), LINK_HEADS, rows, NO_LINKS);
   });
-  at("look").disabled = false;
+  look.setAttribute("aria-disabled", "false");
 }
 
 /**
  * @param {number} every  milliseconds
- * @param {() => Promise<void>} ask
+ * @param {() => Promise<boolean>} ask  returns whether there was an answer: what is given up was no work
  */
 async function keepAsking(every, ask) {
   for (;;) {
     const began = performance.now();
-    if (!document.hidden) await ask();
-    const pause = Math.max(every, ASK_PART * (performance.now() - began));
+    const answered = document.hidden || (await ask());
+    const pause = answered ? Math.max(every, ASK_PART * (performance.now() - began)) : every;
     await new Promise((resolve) => setTimeout(resolve, pause));
   }
 }
 
 /**
- * Says what fails where its answer would be.
+ * Says what fails where its answer would be. Returns whether it did not.
  * @param {string} note
  * @param {() => Promise<void>} work
  */
 async function tell(note, work) {
   try {
     await work();
+    return true;
   } catch (/** @type {any} */ error) {
     put(at(note), error.code === "refused" ? NO_RIGHT : error.message ?? `${error}`);
+    return false;
   }
 }

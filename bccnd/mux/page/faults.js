@@ -1,4 +1,4 @@
-/** Why a pattern is not followed, in words for whoever typed it. */
+/** Why a pattern is not followed, and a message not published, in words for whoever typed it. */
 
 import { line } from "./shown.js";
 
@@ -15,4 +15,15 @@ export function faultOf(pattern, error, last) {
   if (error.code !== "bad-pattern") return `${error.message}. ${still}`.trim();
   const reason = error.text.slice(`SUB ${pattern}: `.length);
   return `${line(pattern)} is no pattern: ${line(reason)}. ${RULE} ${still}`.trim();
+}
+
+/**
+ * @param {string} channel
+ * @param {any} error  the `text` of the daemon's begins with the packet
+ */
+export function rejectionOf(channel, error) {
+  const packet = `MSG ${channel}: `;
+  if (error.code === "refused") return `Your token has no right to publish on ${line(channel)}.`;
+  if (!error.text?.startsWith(packet)) return error.message ?? `${error}`;
+  return `Not published on ${line(channel)}: ${line(error.text.slice(packet.length))}.`;
 }

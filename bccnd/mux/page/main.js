@@ -8,8 +8,10 @@
  */
 
 import { connect } from "./client/browser.js";
+import { Answering } from "./answering.js";
 import { askNow, askOn } from "./answers.js";
 import { at, put } from "./elements.js";
+import { rejectionOf } from "./faults.js";
 import { Following } from "./following.js";
 import { Reading, readInTurns } from "./reading.js";
 import { rate } from "./shown.js";
@@ -37,31 +39,45 @@ async function open(token) {
   try {
     await bus.subscribe(">").catch((error) => {
       if (error.code !== "refused") throw error;
-      none = "Your token has no right to all channels. The tail follows the patterns that it has a right to.";
+      none = "Your token has no right to all channels. Give the tail a pattern that it has a right to.";
     });
     ofTail = await connected(token);
   } catch (error) {
     await bus.close();
     throw error;
   }
+  const answering = new Answering();
   const state = () => {
-    say(`connected as ${bus.name}`, false);
+    const isLate = answering.isLate(performance.now() / 1000);
+    const last = answering.last ? ` last answered at ${clock(answering.last)}` : " has not answered yet";
+    say(`connected as ${bus.name}${isLate ? `, but the daemon${last}` : ""}`, isLate);
     document.title = `${bus.name.split("/", 1)[0]} - bccnd`;
   };
   bus.on("reconnected", state);
   for (const kind of /** @type {const} */ (["closing", "disconnected", "revoked"])) {
-    bus.on(kind, (notice) => say(`${notice}`, true));
+    bus.on(kind, (notice) => {
+      answering.forget();
+      say(`${notice}`, true);
+    });
   }
+  let wasLate = false;
+  setInterval(() => {
+    const isLate = answering.isLate(performance.now() / 1000);
+    if (isLate !== wasLate && bus.isConnected) state();
+    wasLate = isLate;
+  }, DRAW_EVERY);
   for (const kind of /** @type {const} */ (["lost", "rejected", "unclaimed"])) {
     bus.on(kind, () => {}); // the share says so, and whoever called
   }
   ofTail.on("notice", () => {}); // likewise, and the other connection
   sessionStorage.setItem(KEPT, token);
+  const isAsked = at("door").contains(document.activeElement);
   at("door").hidden = true;
   at("board").hidden = at("views").hidden = false;
+  if (isAsked) at("top").focus(); // the next tab goes to the views
   state();
   follow(bus, ofTail, none);
-  askOn(bus, ofTail);
+  askOn(bus, ofTail, answering);
   offerToPublish(bus);
   at("look").addEventListener("click", () => askNow(bus));
 }
@@ -78,7 +94,7 @@ function offerToPublish(bus) {
       await bus.barrier();
       put(at("publish-note"), `Published on ${channel}.`);
     } catch (error) {
-      put(at("publish-note"), error instanceof Error ? error.message : `${error}`);
+      put(at("publish-note"), rejectionOf(channel, error));
     }
   });
 }
@@ -87,6 +103,9 @@ async function showBox() {
   const settings = await fetch("/settings.json").then((answer) => answer.json(), () => undefined);
   if (settings) at("publish").hidden = at("publish-link").hidden = !settings.publish;
 }
+
+/** @param {Date} when */
+const clock = (when) => when.toTimeString().slice(0, 8);
 
 /**
  * Of the connection, above everything.
@@ -151,7 +170,7 @@ async function whyNot(error) {
   if (error.code === "invalid") return "That is no token: it has a character that no token has.";
   if (!error.message?.startsWith("no WebSocket")) return error.message ?? `${error}`;
   const isThere = await fetch("/settings.json").then(({ ok }) => ok, () => false);
-  return isThere ? "The door refuses this token: it knows no such one." : "The door does not answer: bccnd-mux does not run there.";
+  return isThere ? "The door does not know this token." : "The door does not answer: see whether bccnd-mux still runs.";
 }
 
 at("door").addEventListener("submit", (/** @type {SubmitEvent} */ event) => {

@@ -1,6 +1,7 @@
 /**
  * The latest messages that somebody wants to see, without a document. While it is paused it stays as it is, and counts
- * what passes. What comes is of the pattern already (following.js).
+ * what passes. What comes is of the pattern already (following.js), and the latest of that stay, whatever text is asked
+ * for: a slip of the finger hides them and costs none.
  */
 
 import { matches } from "./client/patterns.js";
@@ -16,6 +17,8 @@ export class Tail {
   passed = 0;
   /** @type {{message: any, at: Date}[]} the oldest first */
   lines = [];
+  /** @type {{message: any, at: Date}[]} with any text */
+  #latest = [];
   #limit;
 
   constructor(limit = LINES_LIMIT) {
@@ -27,13 +30,15 @@ export class Tail {
    * @param {Date} at
    */
   note(message, at) {
-    if (!this.#hasText(message)) return;
     if (this.isPaused) {
-      this.passed += 1;
+      this.passed += +this.#hasText(message);
       return;
     }
-    this.lines.push({ message, at });
-    if (this.lines.length > this.#limit) this.lines.shift();
+    const entry = { message, at };
+    for (const all of this.#hasText(message) ? [this.#latest, this.lines] : [this.#latest]) {
+      all.push(entry);
+      if (all.length > this.#limit) all.shift();
+    }
   }
 
   /** @param {boolean} isPaused */
@@ -51,7 +56,10 @@ export class Tail {
     this.pattern = pattern;
     this.contains = contains;
     const isNamed = (/** @type {string} */ channel) => pattern === ">" || matches(pattern, channel);
-    this.lines = this.lines.filter(({ message }) => isNamed(message.channel) && this.#hasText(message));
+    const older = this.lines.filter((entry) => !this.#latest.includes(entry));
+    const all = [...older, ...this.#latest].filter(({ message }) => isNamed(message.channel));
+    this.#latest = all.slice(-this.#limit);
+    this.lines = all.filter(({ message }) => this.#hasText(message)).slice(-this.#limit);
   }
 
   /** @param {{text: string}} message */

@@ -29,13 +29,9 @@ export class TailView {
     parts.pattern.addEventListener("change", () => this.#soon(0));
     parts.contains.addEventListener("input", () => {
       tail.filter(tail.pattern, parts.contains.value);
-      this.draw();
+      this.#drawAnew(); // lines that come back stand between others
     });
-    parts.form.addEventListener("change", () => {
-      this.#drawn.clear();
-      parts.list.replaceChildren();
-      this.draw();
-    });
+    parts.form.addEventListener("change", () => this.#drawAnew());
     parts.pause.addEventListener("click", () => {
       tail.pause(!tail.isPaused);
       this.draw();
@@ -61,6 +57,12 @@ export class TailView {
     if (wanted !== (pattern.value.trim() || ">")) return; // it has changed meanwhile
     put(fault, why);
     pattern.setAttribute("aria-invalid", `${why !== ""}`);
+    this.draw();
+  }
+
+  #drawAnew() {
+    this.#drawn.clear();
+    this.#parts.list.replaceChildren();
     this.draw();
   }
 

@@ -17,6 +17,8 @@ class Node {
   rate = new Rate();
   /** @type {Uint8Array | undefined} of a channel that ends here */
   last;
+  /** Channels that end here or below. */
+  channels = 0;
 
   /**
    * @param {string} name
@@ -48,6 +50,8 @@ export class Tree {
   note(message, now) {
     const count = message.retained ? 0 : 1;
     let node = this.#root;
+    /** @type {Node[]} */
+    const above = [];
     for (const name of tokens(message.channel)) {
       let next = node.children.get(name);
       if (!next) {
@@ -60,8 +64,10 @@ export class Tree {
         this.size += 1;
       }
       next.rate.add(count, now);
+      above.push(next);
       node = next;
     }
+    if (!node.last) for (const each of above) each.channels += 1;
     node.last = message.payload;
   }
 
@@ -72,15 +78,15 @@ export class Tree {
    * @param {number} room  rows
    */
   rows(open, now, room) {
-    /** @type {{path: string, name: string, depth: number, isOpen: boolean | undefined, rate: number, last: Uint8Array | undefined}[]} */
+    /** @type {{path: string, name: string, depth: number, isOpen: boolean | undefined, rate: number, last: Uint8Array | undefined, channels: number}[]} */
     const rows = [];
     let more = 0;
     const walk = (/** @type {Node} */ parent) => {
       for (const node of [...parent.children.values()].sort(byName)) {
         const isOpen = node.children.size ? open.has(node.path) : undefined;
         if (rows.length < room) {
-          const { path, name, depth, last } = node;
-          rows.push({ path, name, depth, isOpen, rate: node.rate.at(now), last });
+          const { path, name, depth, last, channels } = node;
+          rows.push({ path, name, depth, isOpen, rate: node.rate.at(now), last, channels });
         } else more += 1;
         if (isOpen) walk(node);
       }

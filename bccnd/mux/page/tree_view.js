@@ -59,7 +59,7 @@ export class TreeView {
     const focused = /** @type {HTMLElement} */ (this.#body.children[stop]);
     if (hadFocus && focused !== document.activeElement) focused.focus({ preventScroll: true });
     const notes = [];
-    if (more) notes.push(`${more} rows more have no room here: close some.`);
+    if (more) notes.push(`${more} more rows have no room here: close some.`);
     if (this.#tree.homeless) notes.push(`${this.#tree.homeless} messages were on channels beyond the ${this.#tree.size} that the tree holds.`);
     if (!rows.length) notes.push(this.#none);
     put(this.#note, notes.join(" "));
@@ -161,7 +161,8 @@ function name(element, row, isStop) {
 function fill(element, row, factor) {
   const [, figure, last] = element.children;
   put(figure, rate(row.rate * factor));
-  put(last, row.last ? shown(row.last.subarray(0, 120), "text") : "");
+  put(last, row.last ? shown(row.last.subarray(0, 120), "text") || "(empty)" : `${row.channels.toLocaleString("en")} channel${row.channels === 1 ? "" : "s"}`);
+  last.classList.toggle("from-before", !row.last?.length);
 }
 
 /**

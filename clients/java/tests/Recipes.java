@@ -11,6 +11,7 @@ import bccn.Subscription;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.List;
 import java.util.Locale;
 import java.util.Optional;
@@ -30,6 +31,7 @@ final class Recipes {
         clientStream();
         batch();
         requests();
+        recordings();
         options();
         errors();
         cancel();
@@ -149,6 +151,15 @@ final class Recipes {
                 }
             }
             upper.close();
+        }
+    }
+
+    private static void recordings() {
+        try (Bccn bus = Bccn.connect(new Options().onNotice(notice -> { }))) {
+            Instant morning = Instant.EPOCH;
+            for (Message message : bus.replay("orders/>", morning, Instant.now())) {
+                System.out.println(message.time() + " " + message.text());
+            }
         }
     }
 

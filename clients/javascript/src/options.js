@@ -9,6 +9,13 @@ const WINDOW = 256 * 1024;
 // A window holds the longest packet, whatever else waits.
 const SMALLEST_WINDOW = 4 * 1024;
 
+/** All that there are: one that is misspelt would be as one that was left out. @satisfies {Record<keyof Options, true>} */
+const KNOWN = {
+  address: true, name: true, format: true, pack: true, echo: true, separator: true, queue: true, tap: true,
+  reconnect: true, timeout: true, wait: true, onNotice: true, signal: true, window: true, ca: true, cert: true,
+  key: true, serverName: true, token: true, WebSocket: true,
+};
+
 /**
  * The options as the session needs them: with the defaults, and as what is to be asked of the daemon.
  * @typedef {Options & {wishes: Map<string, string>, separator: "/" | ".", timeout: number, wait: number,
@@ -21,6 +28,8 @@ const SMALLEST_WINDOW = 4 * 1024;
  */
 export function settingsOf(options) {
   if (typeof options !== "object") throw new InvalidError(`connect takes options: { address: ${JSON.stringify(options)} }`);
+  const unknown = Object.keys(options).filter((name) => !Object.hasOwn(KNOWN, name));
+  if (unknown.length) throw new InvalidError(`no option ${unknown.join(", ")}: there are ${Object.keys(KNOWN).join(", ")}`);
   const { format = "plain", separator = "/", tap = "off", timeout = TIMEOUT, wait = 0, window = WINDOW } = options;
   oneOf("format", format, "plain", "full");
   oneOf("separator", separator, "/", ".");

@@ -11,12 +11,16 @@ import { after, test } from "node:test";
 import tls from "node:tls";
 import { Worker } from "node:worker_threads";
 
-import { connect } from "../src/node.js";
+import { connect as connectTo } from "../src/node.js";
 import { FakeDoor } from "./fake_door.js";
+import { closedAfter } from "./opened.js";
 import { serve, webServer } from "./servers.js";
 
 const folder = mkdtempSync(join(tmpdir(), "bccn-"));
 after(() => rmSync(folder, { recursive: true }));
+
+/** @param {import("../bccn.js").Options} options */
+const connect = async (options) => closedAfter(await connectTo(options));
 
 /** A certificate that signs itself. @param {string} name @param {string} host */
 function certificate(name, host) {
@@ -34,7 +38,7 @@ function certificate(name, host) {
  * @returns {Promise<any>}
  */
 async function listening(server, where = { host: "127.0.0.1", port: 0 }) {
-  server.listen(where);
+  closedAfter(server).listen(where);
   await once(server, "listening");
   return server.address();
 }
@@ -92,9 +96,13 @@ test("TLS, with certificates of both sides", async () => {
     [{ ca: of.cert, serverName: "relay02" }, "unavailable", /relay02/],
     [{ serverName: "relay01" }, "unavailable", /self-signed/],
     [known, "refused", /does not take our certificate/],
-    [{ ...known, cert: program.cert, key: of.key }, "invalid", /program\.pem.*door\.key/],
-    [{ ...known, cert: program.cert }, "invalid", /program\.pem/],
-    [{ ca: join(folder, "missing.pem") }, "invalid", /missing\.pem/],
+    [{ ...known, cert: program.cert, key: of.key }, "invalid", /door\.key is not the key of .*program\.pem/],
+    [{ ...known, cert: program.cert }, "invalid", /program\.pem has no private key/],
+    [{ ...known, cert: program.key }, "invalid", /program\.key has no certificate/],
+    [{ ...known, cert: program.cert, key: Buffer.from("-----BEGIN ENCRYPTED PRIVATE KEY-----") }, "invalid", /the option key has a password/],
+    [{ ...known, key: program.key }, "invalid", /a key needs its certificate/],
+    [{ ca: join(folder, "missing.pem") }, "invalid", /ca: .*missing\.pem/],
+    [{ ca: Buffer.from("nothing") }, "invalid", /the option ca has no certificate/],
   ];
   for (const [wrong, code, message] of mistakes) {
     await assert.rejects(connect({ address, ...wrong }), { code, message }, JSON.stringify(wrong));
@@ -191,7 +199,7 @@ test("where nobody is, it is unavailable", async () => {
   for (const address of [`unix:${folder}/none.sock`, "unix:@bccn-nobody-is-here", `tls://127.0.0.1:${port}`, ...web]) {
     await assert.rejects(connect({ address }), { code: "unavailable" }, address);
   }
-  for (const address of ["/run/bccnd/bus.sock", "unix:", "tls://127.0.0.1", "tls://127.0.0.1:65536", "http://127.0.0.1", "ws://["]) {
+  for (const address of ["/run/bccnd/bus.sock", "unix:", "tls://127.0.0.1", "tls://127.0.0.1:65536", "http://127.0.0.1", "ws://[", `unix:/${"x".repeat(107)}`]) {
     await assert.rejects(connect({ address }), { code: "invalid" }, address);
   }
   const noOptions = /** @type {any} */ (`unix:${folder}/none.sock`);

@@ -296,10 +296,11 @@ test("listeners of notices get their kind", async () => {
 
 test("options that cannot be are invalid", async () => {
   const door = new FakeDoor();
-  for (const options of [{ format: "lines" }, { separator: ":" }, { tap: "yes" }, { timeout: -1 }, { window: 1 }]) {
+  for (const options of [{ format: "lines" }, { separator: ":" }, { tap: "yes" }, { timeout: -1 }, { window: 1 }, { formt: "full" }]) {
     await assert.rejects(door.connect(/** @type {any} */ (options)), { code: "invalid" }, JSON.stringify(options));
   }
   assert.equal(door.links, 0);
+  await assert.rejects(door.connect(/** @type {any} */ ({ Queue: {} })), /^InvalidError: no option Queue: there are address, /);
 });
 
 test("whatever a door sends, the client goes on or names a fault", async () => {

@@ -6,6 +6,7 @@ import { Endpoint } from "../src/bpmux/endpoint.js";
 import { BpmuxError } from "../src/bpmux/errors.js";
 import { Client } from "../src/client.js";
 import { decoded, encoded } from "../src/protocol.js";
+import { closedAfter } from "./opened.js";
 
 /** @typedef {import("../src/bpmux/entities.js").Channel} Channel */
 /** @typedef {(packet: string, door: FakeDoor) => boolean | void} Script  true: it has dealt with the packet */
@@ -72,7 +73,7 @@ export class FakeDoor {
 
   /** @param {import("../bccn.js").Options} [options] */
   async connect(options = {}) {
-    return Client.connect(this.platform, { onNotice() {}, ...options });
+    return closedAfter(await Client.connect(this.platform, { onNotice() {}, ...options }));
   }
 
   /** Whether a client is there. */

@@ -6,9 +6,13 @@ unix:/run/bccnd/mux.sock    unix:@abstract    tls://relay01:5401    tls://[fe80:
 import errno
 import os
 import socket
+from typing import TYPE_CHECKING
 
 from bccn.errors import BccnError, InvalidError, RefusedError, UnavailableError
 from bccn.transport import Credentials, Path, off_standard, socket_address
+
+if TYPE_CHECKING:
+    import ssl
 
 # Seconds to connect and to greet by TLS; a client gives up sooner where its own ``timeout`` is less.
 CONNECT_SECONDS = 10.0
@@ -27,22 +31,18 @@ def connected(address: str, credentials: Credentials) -> socket.socket:
             raise fault(error, address) from None
         return made
     host, _, port = rest.removeprefix("//").rpartition(":")
-    if scheme != "tls" or not rest.startswith("//") or not host or not port.isdigit():
+    if scheme != "tls" or not rest.startswith("//") or not host or not _is_port(port):
         raise InvalidError(f"{address}: no address of a door: that is unix:PATH or tls://HOST:PORT")
     return _connected_by_tls(address, (host.strip("[]"), int(port)), credentials)
 
 
-def _connected_by_tls(address: str, place: tuple[str, int], credentials: Credentials) -> socket.socket:
-    import ssl  # takes longer than all the rest
+def _is_port(text: str) -> bool:
+    """The system takes a greater number for another port."""
+    return text.isascii() and text.isdigit() and 0 < int(text) < 65_536
 
-    ca, cert, key = map(_given, credentials[:3], ("CA", "CERT", "KEY"))
-    try:
-        context = ssl.create_default_context(cafile=ca)
-        if cert:
-            context.load_cert_chain(cert, key)
-    except OSError as error:  # SSLError is one
-        files = ", ".join(str(each) for each in (ca, cert, key) if each)
-        raise InvalidError(f"no keys or certificates to be read in {files}: {_text(error)}") from None
+
+def _connected_by_tls(address: str, place: tuple[str, int], credentials: Credentials) -> socket.socket:
+    context = _context(*map(_given, credentials[:3], ("CA", "CERT", "KEY")))
     try:
         made = off_standard(socket.create_connection(place, CONNECT_SECONDS))
         try:
@@ -55,6 +55,49 @@ def _connected_by_tls(address: str, place: tuple[str, int], credentials: Credent
         raise fault(error, address) from None
 
 
+def _context(ca: str | None, cert: str | None, key: str | None) -> "ssl.SSLContext":
+    """Raises InvalidError, which names the file that is at fault."""
+    import ssl  # takes longer than all the rest
+
+    if key and not cert:
+        raise InvalidError(f"{key}: a key needs its certificate: cert, or $BCCN_TLS_CERT")
+    if ca:
+        _examine(ca, "certificate")
+    if cert:
+        _examine(cert, "certificate")
+        _examine(key or cert, "private key")
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if cert:
+            context.load_cert_chain(cert, key, password=_no_password)
+    except ValueError:
+        raise InvalidError(
+            f"{key or cert}: the key has a password; take it off: openssl pkey -in KEY -out NEW"
+        ) from None
+    except OSError as error:  # SSLError is one
+        if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+            raise InvalidError(f"{key or cert}: is not the key of the certificate in {cert}") from None
+        files = ", ".join(each for each in (ca, cert, key) if each)
+        raise InvalidError(f"no keys or certificates to be read in {files}: {_text(error)}") from None
+    return context
+
+
+def _examine(file: str, block: str) -> None:
+    """The library says neither which of its files is at fault, nor what each lacks."""
+    try:
+        with open(file, "rb") as stream:  # noqa: PTH123 - pathlib is not imported for this alone
+            content = stream.read()
+    except OSError as error:
+        raise InvalidError(f"{file}: {error.strerror}") from None
+    if f"{block.upper()}-----".encode() not in content:
+        raise InvalidError(f"{file}: has no {block} in PEM")
+
+
+def _no_password() -> str:
+    """Without it the library asks at the terminal, and a program would wait for ever."""
+    raise ValueError
+
+
 def _given(chosen: Path | None, name: str) -> str | None:
     return os.fspath(chosen) if chosen else os.environ.get(f"BCCN_TLS_{name}") or None
 
@@ -65,6 +108,8 @@ def fault(error: OSError, address: str, *, stood: bool = False) -> BccnError:
         return RefusedError("refused", f"no permission to connect to {address}")
     if "_ALERT_" in (getattr(error, "reason", None) or ""):  # of TLS: from the other side
         return RefusedError("refused", f"the door at {address} does not take our certificate: {_text(error)}")
+    if hasattr(error, "verify_message"):
+        return UnavailableError(f"the door at {address} does not prove that it is that: {_text(error)}")
     if error.errno == errno.EPROTOTYPE:
         return UnavailableError(f"{address} is the socket of a daemon: name that of its door, bccnd-mux")
     what = f"the connection to {address} broke" if stood else f"no door at {address}"
@@ -74,8 +119,9 @@ def fault(error: OSError, address: str, *, stood: bool = False) -> BccnError:
 def _text(error: OSError) -> str:
     """In a few words. What TLS says, such as CERTIFICATE_VERIFY_FAILED, is in other places."""
     said = getattr(error, "verify_message", None) or getattr(error, "reason", None)
+    if not said:
+        return error.strerror or str(error)
+    words = str(said).replace("_", " ").lower()
     return (
-        str(said or error.strerror or error).replace("_", " ").lower()
-        if said
-        else error.strerror or str(error)
-    )
+        words.partition(" alert ")[2] or words
+    )  # behind a version, which is not always that of the connection

@@ -64,7 +64,7 @@ class Incoming:
             if connection.is_finished:
                 return
             if self.work >= end:
-                self.is_behind = True
+                self.is_behind = self.unread > 0
                 return
 
     def _head(self, kind: int, ident: int, number: int) -> None:

@@ -76,6 +76,12 @@ def test_no_more_work_is_done_than_wanted_but_for_a_chunk(most: int) -> None:
     assert turns >= whole.work // (most + OPENING_WORK)
 
 
+def test_it_is_not_behind_once_all_is_judged() -> None:
+    endpoint = fresh()
+    endpoint.receive(head(chunks.PING, TOP) * 5, 0.0, 5)
+    assert not endpoint.is_behind
+
+
 def test_events_before_a_fault_are_not_lost() -> None:
     endpoint = fresh()
     with pytest.raises(BpmuxError):

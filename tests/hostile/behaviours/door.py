@@ -271,6 +271,15 @@ def tiny_frames(attack: Attack) -> None:
     attack.pour(lambda: _web(attack), frame(BINARY, b"\xd3") * 5000, count=4)
 
 
+@behaviour("frames of one byte on most connections of a user", door="web", memory=HOLDS)
+def many_tiny_frames(attack: Attack) -> None:
+    message = bytes.fromhex("6d03e8") + bytes(
+        1000
+    )  # on the top level, where it means nothing and is no chatter
+    data = b"".join(frame(BINARY, bytes((each,))) for each in message)
+    attack.pour(lambda: _web(attack), data, count=150)
+
+
 @behaviour("long frames that never end", door="web", memory=HOLDS)
 def endless_frames(attack: Attack) -> None:
     head = bytes((BINARY, 0xFF)) + (200_000).to_bytes(8) + bytes(4)

@@ -35,3 +35,15 @@ test("a pattern holds for old lines, and a text for old and new ones", () => {
   for (const each of all) tail.note(each, at);
   assert.deepEqual(shown(tail), ["a/x", "a/x", "b/x"]);
 });
+
+test("what a text hides is shown again without it, and what is older than the rest stays", () => {
+  const tail = new Tail(3);
+  tail.note(message("rare", "one"), at);
+  tail.filter(">", "one");
+  for (const channel of "abc") tail.note(message(channel, "two"), at);
+  assert.deepEqual(shown(tail), ["rare"]);
+  tail.filter(">", "onee");
+  assert.deepEqual(shown(tail), []);
+  tail.filter(">", "");
+  assert.deepEqual(shown(tail), ["a", "b", "c"]);
+});

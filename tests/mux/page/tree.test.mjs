@@ -23,8 +23,8 @@ test("a rate is of what was seen on a channel and below it", () => {
   const [a, x, y] = tree.rows(new Set(["a"]), 0, 100).rows;
   assert.ok(Math.abs(x.rate / y.rate - 10) < 1e-9);
   assert.ok(Math.abs(a.rate - x.rate - y.rate) < 1e-9);
-  assert.equal(a.last, undefined);
-  assert.equal(x.last, payload);
+  assert.deepEqual([a.last, a.channels], [undefined, 2]);
+  assert.deepEqual([x.last, x.channels], [payload, 1]);
 });
 
 test("it holds so many, and counts what has no place", () => {

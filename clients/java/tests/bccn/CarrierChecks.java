@@ -76,18 +76,27 @@ final class CarrierChecks {
                 same(e.code(), Code.REFUSED, e.getMessage());
             }
         });
-        Checks.run("missing certificates are invalid", () -> {
-            try (Bccn bus = Bccn.connect(options(door).ca(file("none.pem")))) {
-                throw new AssertionError(bus.name() + " is connected");
-            } catch (BccnException e) {
-                same(e.code(), Code.INVALID, e.getMessage());
-            }
+        Checks.run("a file that is wrong is named", () -> {
+            invalid(options(door).ca(file("none.pem")), "there is no file .*none.pem");
+            invalid(options(door).ca(file("own.key")), ".*own.key has no certificate.*");
+            invalid(options(door).cert(file("own.pem"), file("own.pem")), ".*own.pem has no PRIVATE KEY.*");
+            invalid(options(door).cert(file("own.pem"), file("door.key")),
+                    ".*door.key is not the key of the certificate in .*own.pem");
         });
         Checks.run("an address that is none is invalid", CarrierChecks::wrongAddresses);
     }
 
     private static Path file(String name) {
         return folder.resolve(name);
+    }
+
+    private static void invalid(Options options, String text) {
+        try (Bccn bus = Bccn.connect(options)) {
+            throw new AssertionError(bus.name() + " is connected");
+        } catch (BccnException e) {
+            same(e.code(), Code.INVALID, e.getMessage());
+            same(e.getMessage().matches("TLS.*: " + text), true, e.getMessage());
+        }
     }
 
     private static byte[] daemon(byte[] packet) {

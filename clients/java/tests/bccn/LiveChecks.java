@@ -3,6 +3,7 @@ package bccn;
 import static bccn.Checks.same;
 
 import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
@@ -30,6 +31,15 @@ final class LiveChecks {
         Checks.run("threads may share a client", LiveChecks::threads);
         Checks.run("any window lets any message pass", LiveChecks::window);
         Checks.run("what was handed over before close arrives", LiveChecks::lastWords);
+        Checks.run("a recording is replayed and says what is missing", LiveChecks::replay);
+        Checks.run("the live bus follows a recording", LiveChecks::following);
+        Checks.run("a replay that is not read holds up nothing else", LiveChecks::unreadReplay);
+        Checks.run("a replay that cannot be says why", LiveChecks::noReplay);
+        Checks.run("the door says what is wrong", () -> {
+            try (Bccn bus = Bccn.connect()) {
+                same(Json.members(bus.doctor(bus.name(), "here/other/1")).containsKey("findings"), true, "findings");
+            }
+        });
     }
 
     private static Thread start(Runnable work) {
@@ -254,5 +264,83 @@ final class LiveChecks {
                 same(own.take(LONG).isPresent(), true, "message " + i);
             }
         }
+    }
+
+    /** The door has a recording of the messages one and two on orders/17, and of nothing since. */
+    private static void replay() throws InterruptedException {
+        BlockingQueue<Notice> notices = new LinkedBlockingQueue<>();
+        try (Bccn bus = Bccn.connect(new Options().onNotice(notices::add))) {
+            List<String> found = new ArrayList<>();
+            Instant first = Instant.EPOCH;
+            for (Message each : bus.replay("orders/>", Instant.EPOCH, Instant.now())) {
+                first = found.isEmpty() ? each.time() : first;
+                found.add(each.channel() + " " + each.src() + " " + each.seq() + " " + each.text());
+            }
+            same(found, List.of("orders/17 here/a 1 one", "orders/17 here/a 2 two"), "messages");
+            Notice missing = notices.poll(LONG.toSeconds(), TimeUnit.SECONDS);
+            same(missing.kind(), Notice.Kind.UNRECORDED, "notice");
+            same(missing.text().startsWith("1970-01-01T00:00:00Z to 20"), true, missing.text());
+            found.clear();
+            bus.replay("orders/>", first.plusNanos(1), first.plusNanos(1)).forEach(each -> found.add(each.text()));
+            same(found, List.of("two"), "messages from the second on");
+        }
+    }
+
+    private static void following() throws InterruptedException {
+        CountDownLatch missing = new CountDownLatch(2); // before the recording, and since
+        Options told = new Options().onNotice(notice -> missing.countDown());
+        try (Bccn bus = Bccn.connect(told)) {
+            Replay replay = bus.replay("orders/>", Duration.ofDays(20_100));
+            Listener listener = new Listener();
+            replay.subscribe(listener);
+            same(listener.next(), "subscribed", "first");
+            listener.feed.request(2);
+            same(listener.next() + listener.next(), "onetwo", "recorded");
+            missing.await();
+            bus.publish("orders/18", "three");
+            bus.barrier();
+            same(listener.heard.size(), 0, "heard without a request");
+            listener.feed.request(1);
+            same(listener.next(), "three", "heard");
+            replay.close();
+            same(listener.next(), "complete", "heard");
+        }
+    }
+
+    private static void unreadReplay() {
+        Options narrow = new Options().window(1).onNotice(notice -> { });
+        try (Bccn bus = Bccn.connect(narrow)) {
+            Replay unread = bus.replay("orders/>", Instant.EPOCH);
+            Subscription own = bus.subscribe("live/beside");
+            bus.publish("live/beside", "x");
+            same(own.take(LONG).get().text(), "x", "message");
+            same(unread.iterator().next().text(), "one", "message of the replay");
+            unread.close();
+            same(unread.iterator().hasNext(), false, "more");
+        }
+    }
+
+    private static void noReplay() {
+        try (Bccn bus = Bccn.connect()) {
+            List<Code> codes = new ArrayList<>();
+            List<Runnable> wrong = List.of(
+                    () -> bus.replay("a*b", Instant.EPOCH).iterator().next(),
+                    () -> bus.replay("a", Instant.ofEpochSecond(-1)),
+                    () -> bus.replay("a", Duration.ofSeconds(-1)),
+                    () -> bus.replay("a b", Instant.EPOCH),
+                    () -> bus.replay("a", Instant.now(), Instant.EPOCH).forEach(each -> { }));
+            for (Runnable each : wrong) {
+                try {
+                    each.run();
+                } catch (BccnException e) {
+                    codes.add(e.code());
+                }
+            }
+            same(codes, List.of(Code.BAD_PATTERN, Code.INVALID, Code.INVALID, Code.INVALID, Code.BAD_VALUE), "codes");
+        }
+        Bccn bus = Bccn.connect(new Options().onNotice(notice -> { }));
+        Replay replay = bus.replay("orders/>", Instant.now());
+        bus.close();
+        same(replay.iterator().hasNext(), false, "more after the end of the client");
     }
 }

@@ -12,6 +12,8 @@ import { InvalidError, RefusedError, UnavailableError } from "../errors.js";
 
 // Milliseconds in which what was written may still go when the connection is closed.
 const LINGER = 1000;
+// Bytes of the path of a Unix socket. Node cuts off what is beyond, and would connect to another one.
+const PATH_LIMIT = 107;
 
 /**
  * @param {string} path  from /; `@name` is an abstract one
@@ -21,6 +23,7 @@ const LINGER = 1000;
  */
 export function openUnix(path, _options, taker, signal) {
   if (!path) throw new InvalidError("unix: must be unix:PATH");
+  if (Buffer.byteLength(path) > PATH_LIMIT) throw new InvalidError(`unix:${path}: the path of a socket has ${PATH_LIMIT} bytes at most`);
   const socket = net.connect({ path: path.startsWith("@") ? `\0${path.slice(1)}` : path });
   return opened(socket, "connect", path, taker, signal);
 }
@@ -47,26 +50,46 @@ export function openTls(place, options, taker, signal) {
 
 /** @param {Options} options  the key may be in the file of the certificate */
 function contextOf({ ca, cert, key = cert }) {
-  const pem = { ca: read(ca), cert: read(cert), key: read(key) };
+  if (key && !cert) throw new InvalidError("a key needs its certificate, the option cert");
+  const pem = { ca: read(ca, "ca", "certificate"), cert: read(cert, "cert", "certificate"), key: read(key, "key", "private key") };
+  if (pem.key?.includes("ENCRYPTED")) {
+    throw new InvalidError(`${nameOf(key, "key")} has a password; take it off: openssl pkey -in KEY -out NEW`);
+  }
   try {
     return tls.createSecureContext({ ...pem, minVersion: "TLSv1.2" });
   } catch (error) {
+    const { code } = /** @type {NodeJS.ErrnoException} */ (error);
+    if (code === "ERR_OSSL_X509_KEY_VALUES_MISMATCH") {
+      throw new InvalidError(`${nameOf(key, "key")} is not the key of the certificate in ${nameOf(cert, "cert")}`);
+    }
     const files = [ca, cert, key].filter((each) => typeof each === "string").join(", ");
     throw new InvalidError(`no keys or certificates to be read in ${files || "the options"}: ${messageOf(error)}`);
   }
 }
 
 /**
- * PEM out of a file, anew for each connection: certificates are replaced while programs run.
  * @param {string | Uint8Array | undefined} file
+ * @param {string} option
  */
-function read(file) {
-  if (file === undefined || typeof file !== "string") return file && Buffer.from(file);
+const nameOf = (file, option) => (typeof file === "string" ? file : `the option ${option}`);
+
+/**
+ * PEM out of a file, anew for each connection: certificates are replaced while programs run. The library says not
+ * which of the files is at fault.
+ * @param {string | Uint8Array | undefined} file
+ * @param {string} option
+ * @param {string} block  what must be in it
+ */
+function read(file, option, block) {
+  if (file === undefined) return undefined;
+  let pem;
   try {
-    return readFileSync(file);
+    pem = typeof file === "string" ? readFileSync(file) : Buffer.from(file);
   } catch (error) {
-    throw new InvalidError(`no keys or certificates to be read in ${file}: ${messageOf(error)}`);
+    throw new InvalidError(`${option}: ${messageOf(error)}`);
   }
+  if (!pem.includes(`${block.toUpperCase()}-----`)) throw new InvalidError(`${nameOf(file, option)} has no ${block} in PEM`);
+  return pem;
 }
 
 /**

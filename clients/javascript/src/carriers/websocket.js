@@ -8,6 +8,8 @@ import { InvalidError, UnavailableError } from "../errors.js";
 // Bytes that may wait in the WebSocket before the client waits, and how often it looks: there is no event for that.
 const BUFFERED_LIMIT = 256 * 1024;
 const LOOK_EVERY = 10;
+// What a subprotocol is made of (RFC 9110, token).
+const TOKEN = /^[\w!#$%&'*+.^`|~-]+$/;
 
 /**
  * A browser can set no header, and a token in an address would be logged: so it goes as a second subprotocol.
@@ -20,6 +22,10 @@ const LOOK_EVERY = 10;
 export function openWebSocket(address, options, taker, signal) {
   const Constructor = options.WebSocket ?? globalThis.WebSocket;
   if (!Constructor) throw new InvalidError("no WebSocket here: take Node 22, or give the class of a package, such as ws, as the option WebSocket");
+  if (options.token !== undefined && !TOKEN.test(options.token)) {
+    throw new InvalidError("the token has a character that no token has: it may have letters, digits and !#$%&'*+-.^_|~");
+  }
+  const hint = options.token === undefined ? " (no token was given)" : "";
   return new Promise((resolve, reject) => {
     const protocols = options.token === undefined ? ["bpmux"] : ["bpmux", `token.${options.token}`];
     let socket;
@@ -43,7 +49,7 @@ export function openWebSocket(address, options, taker, signal) {
       if (isOver) return;
       isOver = true;
       if (isOpen) taker.end();
-      else refuse(new UnavailableError(`no WebSocket at ${address}: ${message || "there is nobody, or it was refused"}`)); // a browser never says why
+      else refuse(new UnavailableError(`no WebSocket at ${address}: ${message || "there is nobody, or it was refused"}${hint}`)); // a browser never says why
     };
     socket.addEventListener("open", () => {
       isOpen = true;

@@ -3,6 +3,7 @@ package bccn;
 import static java.nio.charset.StandardCharsets.UTF_8;
 
 import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
@@ -205,6 +206,18 @@ public final class Bccn implements AutoCloseable {
         return rows("sources");
     }
 
+    /**
+     * What the door finds wrong with the bus of its host. It needs the right to observe.
+     *
+     * @param without names of clients that are not judged
+     * @return a JSON object: {@code problems}, {@code warnings}, and {@code findings}, each with {@code level},
+     *     {@code what}, {@code finding} and {@code remedy}
+     */
+    public String doctor(String... without) {
+        String question = String.join(" ", "doctor", String.join(" ", without)).strip();
+        return locked(() -> session.calls.askDoor(question, patience()));
+    }
+
     /** The rows of all pages. */
     private String rows(String key) {
         List<String> rows = new ArrayList<>();
@@ -382,6 +395,49 @@ public final class Bccn implements AutoCloseable {
      */
     public static boolean matches(String pattern, String channel, Separator separator) {
         return Packets.matches(pattern, channel, separator);
+    }
+
+    // --- recordings ---
+
+    /**
+     * Gives what the recorder of the host wrote of these channels, in order, and then goes on with what comes. It needs
+     * no {@link Format#FULL} to say who sent a message, and when.
+     *
+     * @param pattern which channels
+     * @param from the time of the first message, by the clock of the host
+     * @return the messages
+     */
+    public Replay replay(String pattern, Instant from) {
+        return replay(pattern, Replay.at(from), "");
+    }
+
+    /**
+     * Gives what the recorder of the host wrote of these channels, in order, and ends.
+     *
+     * @param pattern which channels
+     * @param from the time of the first message, by the clock of the host
+     * @param to the time of the last message
+     * @return the messages
+     */
+    public Replay replay(String pattern, Instant from, Instant to) {
+        return replay(pattern, Replay.at(from), Replay.at(to));
+    }
+
+    /**
+     * Gives what the recorder of the host wrote of these channels so long ago and since, in order, and then goes on
+     * with what comes.
+     *
+     * @param pattern which channels
+     * @param ago how long, by the clock of the host
+     * @return the messages
+     */
+    public Replay replay(String pattern, Duration ago) {
+        return replay(pattern, Replay.before(ago), "");
+    }
+
+    private Replay replay(String pattern, String from, String to) {
+        Packets.subscription("SUB", pattern);
+        return locked(() -> new Replay(session, session.calls.awaitLink(null, patience()), pattern, from, to));
     }
 
     // --- requests ---

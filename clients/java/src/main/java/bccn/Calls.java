@@ -1,9 +1,12 @@
 package bccn;
 
 import static java.nio.charset.StandardCharsets.US_ASCII;
+import static java.nio.charset.StandardCharsets.UTF_8;
 
+import bccn.bpmux.Ask;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.locks.Condition;
 import java.util.function.Consumer;
 
 /**
@@ -85,6 +88,40 @@ final class Calls {
             session.pressing--;
             takeBackSoon(session.link);
         }
+    }
+
+    /** Asks the door itself, and not the daemon behind it. Returns its answer, or throws why it gives none. */
+    String askDoor(String question, Deadline deadline) {
+        Link link = awaitLink(null, deadline);
+        Condition wake = session.lock.newCondition();
+        byte[][] answer = {null};
+        BccnException[] fault = {null};
+        Ask request = link.ask(question.getBytes(UTF_8), new Link.User() {
+            @Override
+            public void said(byte[] payload) {
+                answer[0] = payload;
+            }
+
+            @Override
+            public void ended(BccnException reason) {
+                fault[0] = reason;
+                wake.signalAll();
+            }
+        });
+        try {
+            while (answer[0] == null && fault[0] == null && Session.await(wake, deadline)) {
+                continue; // until it is answered
+            }
+        } finally {
+            link.leave(request);
+        }
+        if (fault[0] != null) {
+            throw fault[0].here();
+        }
+        if (answer[0] == null) {
+            throw new BccnException.TimedOut("the door does not answer, or its daemon does not");
+        }
+        return new String(answer[0], UTF_8);
     }
 
     /** Makes the door go on although nobody receives, until the call ends. */

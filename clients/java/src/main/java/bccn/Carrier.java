@@ -87,6 +87,9 @@ interface Carrier {
             try {
                 socket.connect(UnixDomainSocketAddress.of(path)); // the caller closes it when that takes too long
             } catch (SocketException e) {
+                if ("Protocol wrong type for socket".equals(e.getMessage())) { // EPROTOTYPE
+                    throw new SocketException("it is the socket of a daemon: name that of its door, bccnd-mux");
+                }
                 throw Files.exists(path) && !Files.isWritable(path) ? new AccessDeniedException(path.toString()) : e;
             }
         }

@@ -5,22 +5,31 @@ import java.util.concurrent.Flow;
 /** Gives a subscriber of {@code java.util.concurrent.Flow} what it requests. */
 final class Feed implements Runnable, Flow.Subscription {
     private final Session session;
-    private final Inbox inbox;
+    private final Source source;
     private final Flow.Subscriber<? super Message> subscriber;
     private final boolean isSecond;
-    private final Runnable leave;
+    private final Runnable leave; // under the lock
 
     // The lock of the session guards these.
     private long demand;
     private boolean isCancelled;
     private Throwable fault;
 
-    Feed(Session session, Inbox inbox, Flow.Subscriber<? super Message> subscriber, boolean isSecond, Runnable leave) {
+    private Feed(Session session, Source source, Flow.Subscriber<? super Message> subscriber, boolean isSecond,
+            Runnable leave) {
         this.session = session;
-        this.inbox = inbox;
+        this.source = source;
         this.subscriber = subscriber;
         this.isSecond = isSecond;
         this.leave = leave;
+    }
+
+    /** Feeds it in a thread of its own. */
+    static void start(Session session, Source source, Flow.Subscriber<? super Message> subscriber, boolean isSecond,
+            Runnable leave, String what) {
+        Thread thread = session.options.threads.newThread(new Feed(session, source, subscriber, isSecond, leave));
+        thread.setName("bccn subscriber " + what);
+        thread.start();
     }
 
     @Override
@@ -43,7 +52,7 @@ final class Feed implements Runnable, Flow.Subscription {
             subscriber.onError(e);
         } finally {
             if (!isSecond) {
-                leave.run();
+                change(leave);
             }
         }
     }
@@ -53,18 +62,12 @@ final class Feed implements Runnable, Flow.Subscription {
         session.lock.lock();
         try {
             while (!isCancelled) {
-                if (inbox.over != null || session.router.over == Session.CLOSED) {
-                    throw (inbox.over != null ? inbox.over : session.router.over).get();
-                }
-                Message message = demand > 0 ? session.router.take(inbox) : null;
+                Message message = source.poll(demand > 0);
                 if (message != null) {
                     demand--;
                     return message;
                 }
-                if (session.router.over != null && inbox.messages.isEmpty()) {
-                    throw session.router.over.get();
-                }
-                inbox.wake.awaitUninterruptibly();
+                source.wake().awaitUninterruptibly();
             }
             return null;
         } finally {
@@ -93,7 +96,7 @@ final class Feed implements Runnable, Flow.Subscription {
         session.lock.lock();
         try {
             change.run();
-            inbox.wake.signalAll();
+            source.wake().signalAll();
         } finally {
             session.lock.unlock();
         }

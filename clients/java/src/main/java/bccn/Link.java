@@ -3,16 +3,20 @@ package bccn;
 import static java.nio.charset.StandardCharsets.US_ASCII;
 import static java.nio.charset.StandardCharsets.UTF_8;
 
+import bccn.bpmux.Ask;
 import bccn.bpmux.BpmuxException;
 import bccn.bpmux.Channel;
 import bccn.bpmux.Endpoint;
+import bccn.bpmux.Entity;
 import bccn.bpmux.Event;
 import bccn.bpmux.Limits;
 import java.io.IOException;
 import java.nio.file.AccessDeniedException;
 import java.util.ArrayDeque;
 import java.util.Deque;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.Future;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
@@ -25,6 +29,8 @@ import javax.net.ssl.SSLException;
  * <p>The thread of the session reads, a thread of the link writes, and one thread for all links of the program looks at
  * the time. The lock of the session guards everything but the carrier, and nobody holds it while bytes go out or come.
  *
+ * <p>Beside the session there are replays, each a stream, and questions to the door. They have {@link User}s.
+ *
  * <p>Credit: the door may send what the window allows. A packet counts until the client has room for more messages, so
  * a program that does not receive makes the door, and then the daemon, hold what comes.
  */
@@ -33,7 +39,9 @@ final class Link {
     private static final int SEND_AHEAD = 64 * 1024;
 
     private static final int BUFFER = 64 * 1024;
-    private static final Limits LIMITS = new Limits(1, 1, Packets.LIMIT);
+    /** Beside the session: the door has 32 replays at a time, and a question is answered soon. */
+    private static final Limits LIMITS = new Limits(33, 32, Packets.LIMIT);
+
     private static final String ALERT = "Received fatal alert"; // how TLS of Java begins what the other side said
     private static final byte[] BUS = "bus".getBytes(US_ASCII);
     private static final byte[] UNWANTED = "limit: nothing is served here".getBytes(US_ASCII);
@@ -44,8 +52,17 @@ final class Link {
         TIMERS.setRemoveOnCancelPolicy(true);
     }
 
+    /** Who has opened a stream, or asked. Called under the lock. */
+    interface User {
+        void said(byte[] payload);
+
+        /** Nothing more comes; {@code reason} is null at its normal end. */
+        void ended(BccnException reason);
+    }
+
     private final Session session;
     private final Carrier carrier;
+    private final Map<Entity, User> users = new HashMap<>();
     private final Condition wake; // of the writer
     private final Deque<byte[]> greeting = new ArrayDeque<>();
     private Endpoint endpoint;
@@ -155,6 +172,67 @@ final class Link {
         carrier.close();
     }
 
+    // --- streams and questions, under the lock ---
+
+    Channel openStream(byte[] question, User user) {
+        return begin(endpoint.openStream(question, session.options.window), user);
+    }
+
+    Ask ask(byte[] question, User user) {
+        return begin(endpoint.request(question), user);
+    }
+
+    private <T extends Entity> T begin(T entity, User user) {
+        if (entity == null) {
+            throw new BccnException.Unavailable("too much is open on this connection");
+        }
+        users.put(entity, user);
+        wakeWriter();
+        return entity;
+    }
+
+    /** Takes note that messages of a stream are dealt with. */
+    void consumed(Channel channel, long size) {
+        if (users.containsKey(channel)) {
+            endpoint.consumed(channel, size);
+            wakeWriter();
+        }
+    }
+
+    /** Its user wants no more of it. */
+    void leave(Entity entity) {
+        if (users.remove(entity) != null) {
+            endpoint.cancel(entity, Message.NOTHING);
+            wakeWriter();
+        }
+    }
+
+    private void tell(User user, Event event) {
+        switch (event.kind()) {
+            case MESSAGE -> user.said(event.payload());
+            case RESPONDED -> {
+                users.remove(event.entity());
+                user.said(event.payload());
+                user.ended(null);
+            }
+            case CLOSED -> {
+                users.remove(event.entity());
+                user.ended(event.payload().length == 0 ? null : told(event.payload()));
+            }
+            case REFUSED -> {
+                users.remove(event.entity());
+                user.ended(BccnException.protocol("the door sent more than " + Packets.LIMIT + " bytes at once"));
+            }
+            default -> { }
+        }
+    }
+
+    /** Ends what is left of them: the link has ended. */
+    void abandon(BccnException why) {
+        users.values().forEach(user -> user.ended(why));
+        users.clear();
+    }
+
     /** Leaves the door once it has what was handed over; under the lock. */
     void leave() {
         if (endpoint == null || !isGreeted) {
@@ -207,6 +285,11 @@ final class Link {
     }
 
     private void happen(Event event) {
+        User user = users.get(event.entity());
+        if (user != null) {
+            tell(user, event);
+            return;
+        }
         boolean isSession = event.entity() == duplex;
         switch (event.kind()) {
             case MESSAGE -> {
@@ -246,12 +329,12 @@ final class Link {
         }
     }
 
-    /** Returns the error that a Close has: a code and a text. */
+    /** Returns the error that a Close has: a code, perhaps with a colon, and a text. */
     private static BccnException told(byte[] payload) {
         String text = new String(payload, UTF_8);
         int space = text.indexOf(' ');
         return space <= 0 ? new BccnException.Unavailable(text.isEmpty() ? "the daemon went away" : text)
-                : BccnException.said(text.substring(0, space), text.substring(space + 1));
+                : BccnException.said(text.substring(0, space).replace(":", ""), text.substring(space + 1));
     }
 
     /** Lets the door send more, if the client has room for messages; under the lock. */

@@ -24,7 +24,9 @@ public record Notice(Kind kind, String text, long count, BccnException error) {
         /** There is a connection again, with every subscription in force. */
         RECONNECTED,
         /** Messages of the client's stream were dropped: this program has callbacks, and never receives. */
-        UNCLAIMED
+        UNCLAIMED,
+        /** Of a replay: messages may be missing between the times that the text says. */
+        UNRECORDED
     }
 
     @Override

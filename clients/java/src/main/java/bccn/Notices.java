@@ -33,6 +33,11 @@ final class Notices {
         }
     }
 
+    /** The daemon has dropped so many. */
+    void lost(String said, long count) {
+        add(Notice.Kind.LOST, said + " lost: messages came faster than they were read", count, null);
+    }
+
     private boolean isCounted(Notice notice) {
         boolean isFull = waiting.size() >= LIMIT;
         for (Iterator<Notice> all = waiting.descendingIterator(); all.hasNext(); ) {

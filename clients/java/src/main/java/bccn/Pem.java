@@ -11,7 +11,9 @@ import java.security.KeyException;
 import java.security.KeyFactory;
 import java.security.KeyStore;
 import java.security.PrivateKey;
+import java.security.Signature;
 import java.security.cert.Certificate;
+import java.security.cert.CertificateException;
 import java.security.cert.CertificateFactory;
 import java.security.spec.InvalidKeySpecException;
 import java.security.spec.PKCS8EncodedKeySpec;
@@ -28,6 +30,7 @@ import javax.net.ssl.TrustManagerFactory;
 final class Pem {
     private static final Pattern KEY = Pattern.compile("-----BEGIN PRIVATE KEY-----([^-]+)-----END");
     private static final String[] ALGORITHMS = {"RSA", "EC", "EdDSA"};
+    private static final byte[] PROBE = {1};
 
     private Pem() {}
 
@@ -47,7 +50,12 @@ final class Pem {
     private static KeyManager[] keys(Path cert, Path key) throws GeneralSecurityException, IOException {
         KeyStore store = store();
         char[] password = {};
-        store.setKeyEntry("own", privateKey(key), password, certificates(cert));
+        PrivateKey own = privateKey(key);
+        Certificate[] chain = certificates(cert);
+        if (!belongs(own, chain[0])) {
+            throw new KeyException(key + " is not the key of the certificate in " + cert);
+        }
+        store.setKeyEntry("own", own, password, chain);
         KeyManagerFactory factory = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
         factory.init(store, password);
         return factory.getKeyManagers();
@@ -66,7 +74,32 @@ final class Pem {
 
     private static Certificate[] certificates(Path file) throws GeneralSecurityException, IOException {
         ByteArrayInputStream text = new ByteArrayInputStream(Files.readAllBytes(file));
-        return CertificateFactory.getInstance("X.509").generateCertificates(text).toArray(Certificate[]::new);
+        Certificate[] found;
+        try {
+            found = CertificateFactory.getInstance("X.509").generateCertificates(text).toArray(Certificate[]::new);
+        } catch (CertificateException e) {
+            throw new CertificateException(file + " has no certificate that can be read: " + e.getMessage(), e);
+        }
+        if (found.length == 0) {
+            throw new CertificateException(file + " has no certificate");
+        }
+        return found;
+    }
+
+    /** TLS does not look: the door would refuse the certificate. */
+    private static boolean belongs(PrivateKey key, Certificate certificate) throws GeneralSecurityException {
+        String algorithm = key.getAlgorithm();
+        if (!algorithm.equals(certificate.getPublicKey().getAlgorithm())) {
+            return false;
+        }
+        Signature signature = Signature.getInstance(
+                algorithm.equals("RSA") ? "SHA256withRSA" : algorithm.equals("EC") ? "SHA256withECDSA" : "EdDSA");
+        signature.initSign(key);
+        signature.update(PROBE);
+        byte[] signed = signature.sign();
+        signature.initVerify(certificate.getPublicKey());
+        signature.update(PROBE);
+        return signature.verify(signed);
     }
 
     private static PrivateKey privateKey(Path file) throws GeneralSecurityException, IOException {

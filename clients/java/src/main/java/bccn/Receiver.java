@@ -1,7 +1,6 @@
 package bccn;
 
 import static bccn.Notice.Kind.CLOSING;
-import static bccn.Notice.Kind.LOST;
 import static bccn.Notice.Kind.REJECTED;
 import static bccn.Notice.Kind.REVOKED;
 
@@ -57,10 +56,9 @@ final class Receiver {
         switch (key) {
             case "error" -> complain(value);
             case "dropped" -> {
-                long count = value.chars().allMatch(Character::isDigit) && value.length() < 19 && !value.isEmpty()
-                        ? Long.parseLong(value) : 0;
+                long count = count(value);
                 session.router.missed(count);
-                session.notices.add(LOST, value + " lost: messages came faster than they were read", count, null);
+                session.notices.lost(value, count);
             }
             case "revoked" -> session.notices.add(REVOKED, "no longer allowed: " + value, 1, null);
             case "closing" -> session.notices.add(CLOSING, "the daemon closes the connection: " + value, 0, null);
@@ -70,6 +68,11 @@ final class Receiver {
                 } // other keys are notices of a newer daemon
             }
         }
+    }
+
+    /** Reads how many messages the daemon has dropped; 0 where it is no number. */
+    static long count(String value) {
+        return value.matches("[0-9]{1,18}") ? Long.parseLong(value) : 0;
     }
 
     /** Gives an error to the query or request that it answers, and otherwise to the next barrier. */

@@ -156,6 +156,7 @@ final class Session {
             BccnException reason = attempt.run();
             lock.lock();
             try {
+                attempt.abandon(isClosed ? CLOSED.get() : reason);
                 long next = (long) (pause * (0.5 + ThreadLocalRandom.current().nextDouble()));
                 if (attempt.isGreeted) {
                     again = true;

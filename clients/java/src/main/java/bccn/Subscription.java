@@ -2,9 +2,9 @@ package bccn;
 
 import java.time.Duration;
 import java.util.Iterator;
-import java.util.NoSuchElementException;
 import java.util.Optional;
 import java.util.concurrent.Flow;
+import java.util.concurrent.locks.Condition;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 
@@ -35,6 +35,26 @@ public final class Subscription implements AutoCloseable, Iterable<Message>, Flo
         isApart = callback != null;
         inbox.isCalled = isApart;
     }
+
+    private final Source source = new Source() {
+        @Override
+        public Condition wake() {
+            return inbox.wake;
+        }
+
+        @Override
+        public Message poll(boolean isWanted) {
+            Router router = session.router;
+            if (inbox.over != null || router.over == Session.CLOSED) {
+                throw (inbox.over != null ? inbox.over : router.over).get();
+            }
+            Message message = isWanted ? router.take(inbox) : null;
+            if (message == null && router.over != null && inbox.messages.isEmpty()) {
+                throw router.over.get();
+            }
+            return message;
+        }
+    };
 
     /** Starts the thread of a callback. */
     void run() {
@@ -136,29 +156,7 @@ public final class Subscription implements AutoCloseable, Iterable<Message>, Flo
     @Override
     public Iterator<Message> iterator() {
         part();
-        return new Iterator<>() {
-            private Message ahead;
-
-            @Override
-            public boolean hasNext() {
-                try {
-                    ahead = ahead == null ? Subscription.this.next(Deadline.never()) : ahead;
-                    return true;
-                } catch (BccnException.Closed e) {
-                    return false;
-                }
-            }
-
-            @Override
-            public Message next() {
-                if (!hasNext()) {
-                    throw new NoSuchElementException();
-                }
-                Message message = ahead;
-                ahead = null;
-                return message;
-            }
-        };
+        return Source.iterator(session, source);
     }
 
     /**
@@ -174,16 +172,7 @@ public final class Subscription implements AutoCloseable, Iterable<Message>, Flo
         boolean isSecond = hasSubscriber;
         hasSubscriber = true;
         session.lock.unlock();
-        Feed feed = new Feed(session, inbox, subscriber, isSecond, this::leave);
-        Thread thread = session.options.threads.newThread(feed);
-        thread.setName("bccn subscriber " + pattern);
-        thread.start();
-    }
-
-    private void leave() {
-        session.lock.lock();
-        hasSubscriber = false;
-        session.lock.unlock();
+        Feed.start(session, source, subscriber, isSecond, () -> hasSubscriber = false, pattern);
     }
 
     /**

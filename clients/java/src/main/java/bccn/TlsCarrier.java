@@ -6,6 +6,8 @@ import java.io.InputStream;
 import java.io.OutputStream;
 import java.net.InetSocketAddress;
 import java.net.Socket;
+import java.nio.file.AccessDeniedException;
+import java.nio.file.NoSuchFileException;
 import java.security.GeneralSecurityException;
 import java.time.Duration;
 import javax.net.ssl.SSLContext;
@@ -33,8 +35,12 @@ final class TlsCarrier implements Carrier {
         SSLContext context;
         try {
             context = options.context != null ? options.context : Pem.context(options.ca, options.cert, options.key);
+        } catch (NoSuchFileException e) {
+            throw BccnException.invalid("TLS: there is no file " + e.getMessage());
+        } catch (AccessDeniedException e) {
+            throw BccnException.invalid("TLS: no permission to read " + e.getMessage());
         } catch (GeneralSecurityException | IOException e) {
-            throw BccnException.invalid("TLS, certificates and key: " + e);
+            throw BccnException.invalid("TLS, certificates and key: " + e.getMessage());
         }
         int milliseconds = (int) Math.max(1, Math.min(timeout.toMillis(), Integer.MAX_VALUE));
         socket.connect(new InetSocketAddress(host, port), milliseconds);

@@ -164,6 +164,17 @@ public final class Endpoint {
     }
 
     /**
+     * Opens a stream: the peer sends.
+     *
+     * @param payload says what it is for
+     * @param window as of a duplex
+     * @return the channel, or null if as many are open as may be
+     */
+    public Channel openStream(byte[] payload, long window) {
+        return open(Chunks.STREAM, payload, window);
+    }
+
+    /**
      * Sends a message.
      *
      * @param channel on which
@@ -192,7 +203,13 @@ public final class Endpoint {
 
     // --- requests ---
 
-    Ask request(byte[] payload) {
+    /**
+     * Asks the peer.
+     *
+     * @param payload the question
+     * @return the request, or null if as many wait as may
+     */
+    public Ask request(byte[] payload) {
         return actions.ask(payload);
     }
 

@@ -871,11 +871,13 @@ bccn_unwatch() {
 bccn_receive() {
     _bccn_enter && _bccn_in "${1-}" || return
     set -- "$_bccn_deadline"
-    until
-        _bccn_tell
-        _bccn_next && ! _bccn_call
-    do
-        _bccn_more "$1" || return
+    while :; do
+        _bccn_tell || :
+        if _bccn_next; then
+            _bccn_call || return 0
+        else
+            _bccn_more "$1" || return
+        fi
     done
 }
 

@@ -134,6 +134,24 @@ def test_a_watch_is_told_where_functions_are_called(daemon: DaemonProcess, shell
 
 
 @each_shell
+def test_the_stream_goes_on_behind_messages_of_functions(daemon: DaemonProcess, shell: str) -> None:
+    """Also when all of them have been read by another call, and nothing more comes."""
+    script = f"""
+        called() {{ printf 'called %s\\n' "$BCCN_PAYLOAD"; }}
+        bccn_open -t {PATIENCE}
+        bccn_subscribe a called
+        bccn_subscribe b
+        for number in 1 2; do bccn_publish a "$number"; done
+        bccn_publish b 3
+        bccn_barrier
+        bccn_receive 0
+        printf 'received %s\\n' "$BCCN_PAYLOAD"
+        """
+    said = run(shell, script, BCCN_SOCKET=str(daemon.socket))
+    assert said.splitlines() == ["called 1", "called 2", "received 3"]
+
+
+@each_shell
 def test_a_notice_does_not_move_the_cursor(daemon: DaemonProcess, shell: str) -> None:
     script = r"""
         . ./bccn.sh

@@ -12,6 +12,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests import prepared
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.needs import IN_CI, NOT_IN_CI, require
 from tests.plain_bccn import free_port
@@ -23,6 +24,7 @@ os.environ["SPARK_CONF_DIR"] = str(archive.folder())
 # Asked for once: Python takes 0.1 ms to make them, and each test looks at all of them.
 SIGNALS = tuple(int(each) for each in signal.valid_signals())
 _left = {"tests": 0}
+prepared.is_on = True
 
 # However long an example takes: a busy machine may stop it in the middle.
 settings.register_profile(

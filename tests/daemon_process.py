@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from tests import prepared
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 LOOPBACK_BROADCAST = "127.255.255.255"
@@ -67,7 +68,7 @@ class ServiceProcess:
         self.log_file = log_file
         self._command = list(command)
         self._environ = {**os.environ, **environ}
-        self.process: subprocess.Popen[bytes]
+        self.process: subprocess.Popen[bytes] | prepared.Copy
 
     def start(self) -> None:
         """Starts or restarts it. Returns once it serves."""
@@ -77,7 +78,8 @@ class ServiceProcess:
     def launch(self) -> None:
         with self.log_file.open("ab") as log:
             self._log_before = log.tell()
-            self.process = subprocess.Popen(mortal(self._command), stderr=log, env=self._environ)
+            copy = prepared.start(self._command, log, self._environ)
+            self.process = copy or subprocess.Popen(mortal(self._command), stderr=log, env=self._environ)
 
     def wait_until_ready(self) -> None:
         wait_until(self._is_ready, f"the line {self.serving!r} in {self.log_file}")

@@ -47,10 +47,11 @@ ALLOWED: dict[str, set[str]] = {
         "backbone",
         "uplink",
         "mux",
+        "dndm",
     },
     "doctor": {"wire", "process.standard_streams"},
     "backbone": {"wire", "net", "process", "restart"},
-    "dndm": {"wire", "relay.allowance", "relay.deadlines", "relay.moment"},
+    "dndm": {"bccn", "wire", "process", "relay.allowance", "relay.deadlines", "relay.moment"},
     "mux": {"bccn", "bpmux", "doctor", "net", "process", "recorder.layout"},
     "uplink": {
         "bccn",
@@ -77,14 +78,24 @@ ONLY_IN = {
     "numpy": {"pipeline"},  # pyspark[sql]'s own
     "jinja2": {"pipeline.report"},
     "pyarrow": {"pipeline", "recorder", "mux.record"},
-    "uvloop": {"daemon", "backbone.command", "mux.command", "uplink.command"},
-    "google": {"wire.dndm"},  # protobuf
+    "uvloop": {"daemon", "backbone.command", "mux.command", "uplink.command", "dndm.command"},
+    "google": {"wire.dndm", "commands.protobuf_types"},  # protobuf
     "nats": {"uplink.nats_session"},
     "nkeys": {"uplink.nats_session"},  # nats-py's own, of its extra of that name
     "websockets": {"mux.websocket"},
-    "structlog": {"process", "daemon", "report", "restart", "recorder", "backbone", "uplink", "mux"},
+    "serial": {"dndm.serial_line"},  # pyserial
+    "structlog": {"process", "daemon", "report", "restart", "recorder", "backbone", "uplink", "mux", "dndm"},
     "prometheus_client": {"process.exposition"},
-    "pydantic": {"process", "recorder.settings", "backbone.settings", "mux.settings", "uplink.settings"},
+    "pydantic": {
+        *(
+            "process",
+            "recorder.settings",
+            "backbone.settings",
+            "mux.settings",
+            "uplink.settings",
+            "dndm.settings",
+        )
+    },
     "pydantic_core": {"process"},  # pydantic's own
 }
 
@@ -197,16 +208,16 @@ ALSO_PURE = {
     "bccnd.uplink.inbound", "bccnd.uplink.options", "bccnd.uplink.outbound",
     "bccnd.uplink.fyrehose", "bccnd.uplink.fyrehose_answers", "bccnd.uplink.fyrehose_missing",
     "bccnd.uplink.fyrehose_window",
+    *(f"bccnd.dndm.{name}" for name in (
+        "account", "addrbook", "adverts", "core", "effects", "handshake", "link", "options", "passing", "routing",
+        "seen", "settling", "state", "telling",
+    )),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "path",
-    [
-        p
-        for p in MODULES
-        if part_of(module_name(p)) in {"wire", "relay", "dndm"} or module_name(p) in ALSO_PURE
-    ],
+    [p for p in MODULES if part_of(module_name(p)) in {"wire", "relay"} or module_name(p) in ALSO_PURE],
     ids=module_id,
 )
 def test_wire_and_relay_have_no_io_and_no_clock(path: Path) -> None:

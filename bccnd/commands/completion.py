@@ -13,7 +13,7 @@ FILES = frozenset({"FILE", "PATH", "DIR"})
 
 DESCRIPTION = """\
 Print a script with which a shell completes the commands and options of bccn,
-bccnd, bccnd-record, bccnd-backbone, bccnd-uplink and bccnd-mux.
+bccnd, bccnd-record, bccnd-backbone, bccnd-uplink, bccnd-mux and bccnd-dndm.
 """
 EPILOG = """\
 examples:
@@ -92,9 +92,7 @@ def zsh() -> str:
 
 
 def fish() -> str:
-    lines = [
-        '# Completion for bccn, bccnd, bccnd-record, bccnd-backbone, bccnd-uplink, bccnd-mux, by "bccn completion".'
-    ]
+    lines = [f'# Completion for {", ".join(each.name for each in programs())}, by "bccn completion".']
     for program in programs():
         lines.append(f"complete -c {program.name} -f")
         condition = "__fish_use_subcommand" if program.words else ""

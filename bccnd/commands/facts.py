@@ -326,12 +326,19 @@ def _udp_sockets(port: int) -> Iterator[tuple[int, int]]:
 
 
 def _open_sockets() -> Iterator[tuple[int, int]]:
-    """(pid, inode) of the sockets of all processes that we may look into."""
-    for entry in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):
-            target = str(entry.readlink())
-            if target.startswith("socket:["):
-                yield int(entry.parts[2]), int(target[8:-1])
+    """(pid, inode) of the sockets of all processes that we may look into. One that ends meanwhile has none."""
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            for target in _open_files(process / "fd"):
+                if target.startswith("socket:["):
+                    yield int(process.name), int(target[8:-1])
+
+
+def _open_files(descriptors: Path) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        for entry in descriptors.iterdir():
+            with contextlib.suppress(OSError):
+                yield str(entry.readlink())
 
 
 def _program(pid: int) -> str:

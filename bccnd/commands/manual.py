@@ -13,8 +13,8 @@ from bccnd.process.standard_streams import printable, say
 
 DESCRIPTION = """\
 Write the manual pages: bccn(1) and one for each of its commands, bccnd(8),
-bccnd-record(8), bccnd-backbone(8), bccnd-uplink(8), bccnd-mux(8) and
-bccnd.toml(5), into the folders man1, man5 and man8 of DIR.
+bccnd-record(8), bccnd-backbone(8), bccnd-uplink(8), bccnd-mux(8),
+bccnd-dndm(8) and bccnd.toml(5), into the folders man1, man5 and man8 of DIR.
 """
 EPILOG = """\
 examples:
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def pages() -> dict[str, str]:
     """The name of each file, and its text for man(1)."""
-    client, daemon, recorder, backbone, uplink, mux = programs()
+    client, daemon, recorder, backbone, uplink, mux, dndm = programs()
     parts = commands()
     names = [f"bccn-{command}" for command in parts]
     made = {
@@ -61,6 +61,7 @@ def pages() -> dict[str, str]:
         "bccnd-backbone.8": _page(backbone, "bccnd-backbone", 8, ["bccn-backbone"]),
         "bccnd-uplink.8": _page(uplink, "bccnd-uplink", 8, ["bccn-links", "bccnd"]),
         "bccnd-mux.8": _page(mux, "bccnd-mux", 8, ["bccnd"]),
+        "bccnd-dndm.8": _page(dndm, "bccnd-dndm", 8, ["bccnd"]),
         "bccnd.toml.5": _settings(),
     }
     for command, part in parts.items():
@@ -75,6 +76,7 @@ SECTIONS = {
     "bccnd-backbone": 8,
     "bccnd-uplink": 8,
     "bccnd-mux": 8,
+    "bccnd-dndm": 8,
     "bccnd.toml": 5,
 }
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bccnd.backbone import settings as backbone
 from bccnd.commands.parsers import COMMANDS, command_parser, main_parser
+from bccnd.dndm import settings as dndm
 from bccnd.mux import settings as mux
 from bccnd.process import configuration
 from bccnd.recorder import settings as recorder
@@ -37,7 +38,9 @@ class Outline:
 
 
 def programs() -> list[Outline]:
-    """``bccn``, ``bccnd``, ``bccnd-record``, ``bccnd-backbone``, ``bccnd-uplink`` and ``bccnd-mux``."""
+    """``bccn``, ``bccnd``, ``bccnd-record``, ``bccnd-backbone``, ``bccnd-uplink``, ``bccnd-mux`` and
+    ``bccnd-dndm``.
+    """
     return [
         _outline(main_parser(), "talk to the bccnd bus of this host", COMMANDS),
         _outline(configuration.command_line(), "relay messages between the programs of a network segment"),
@@ -45,6 +48,7 @@ def programs() -> list[Outline]:
         _outline(backbone.command_line(), "number messages and send them to subscribers in several networks"),
         _outline(uplink.command_line(), "carry chosen channels to other segments, and theirs here"),
         _outline(mux.command_line(), "let in programs that cannot open the socket of the daemon"),
+        _outline(dndm.command_line(), "join the bus of this host with robots and boards that speak DNDM"),
     ]
 
 

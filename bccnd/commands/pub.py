@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import bccn
-from bccnd.commands import payload
+from bccnd.commands import payload, protobuf_types
 from bccnd.commands.arguments import count, seconds
 from bccnd.commands.outcome import USAGE, Reporter, complain, exit_code
 from bccnd.commands.payload import READ_LIMIT
@@ -33,6 +33,7 @@ examples:
   tail -f /var/log/syslog | bccn pub log/syslog -l
   bccn pub local/camera/door -f picture.jpg
   bccn pub load/test -t 'message {n} at {time}' --repeat 9 --repeat-delay 0.5
+  bccn pub --proto robot.pb --json '{"speed": 2}' dndm/arm/left/Move
   bccn pub '!' 'to every program that listens'
   bccn pub '!kitchen/thermostat' 'to every thermostat on the host kitchen'
 """
@@ -45,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     source = payload.add_arguments(parser, "the message")
     source.add_argument("-l", "--lines", action="store_true", help="each line of stdin, as soon as it comes")
+    source.add_argument("--json", metavar="TEXT", help="with --proto: the message as JSON")
+    protobuf_types.add_arguments(parser)
     parser.add_argument(
         "-t",
         "--template",
@@ -68,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.lines and arguments.repeat > 1:
         complain("pub: --repeat does not go with -l, which reads its lines once")
         return USAGE
-    message = None if arguments.lines else payload.read(arguments, "pub")
+    message = None if arguments.lines else _message(arguments)
     notices = Notices()
     many = arguments.lines or arguments.repeat > 1
     with bccn.Client(arguments.socket, name=arguments.name, pack=many, on_notice=notices) as bus:
@@ -84,6 +87,20 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.verbose:
             complain(f"published {published} {'message' if published == 1 else 'messages'} as {bus.name}")
     return 0
+
+
+def _message(arguments: argparse.Namespace) -> bytes:
+    """The payload, which ``--template`` changes. Raises ``InvalidError``."""
+    types = protobuf_types.chosen(arguments)
+    if (types is None) is not (arguments.json is None):
+        raise bccn.InvalidError("pub: --proto and --json go together")
+    if types is None:
+        return payload.read(arguments, "pub")
+    if arguments.payload is not None:
+        raise payload.chosen_twice("pub")
+    if arguments.template:
+        raise bccn.InvalidError("pub: --template does not go with --proto: a message of protobuf is no text")
+    return types.of_json(arguments.channel, arguments.json)
 
 
 class Notices(Reporter):

@@ -9,10 +9,11 @@ import time
 from collections.abc import Iterable
 
 import bccn
-from bccnd.commands import formats
+from bccnd.commands import formats, protobuf_types
 from bccnd.commands.arguments import count, moment, pattern, seconds
 from bccnd.commands.formats import FORMAT_HELP, Formatter
 from bccnd.commands.outcome import TIMED_OUT, Reporter, complain, silent
+from bccnd.commands.protobuf_types import Types
 from bccnd.commands.streams import batches
 from bccnd.process.standard_streams import STDERR, STDOUT, write
 
@@ -35,6 +36,7 @@ examples:
   bccn sub -F '%I %s #%n %c %p' '>'
   bccn sub --json 'orders/>' | jq .payload
   bccn sub --since 10m 'orders/>'
+  bccn sub -v --proto robot.pb 'dndm/>'
   bccn sub -0 files/new | xargs -0 -n 1 process
 """
 
@@ -67,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--until", metavar="TIME", type=moment, help="with --since: end there, and not follow"
     )
     formats.add_arguments(parser, verbose="print the channel before the payload")
+    protobuf_types.add_arguments(parser)
     parser.add_argument(
         "--separator",
         choices=["/", "."],
@@ -79,9 +82,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     formatter = formats.chosen(arguments, verbose="%c %p")
+    types = protobuf_types.chosen(arguments)
     deadline = None if arguments.wait is None else time.monotonic() + arguments.wait
     if arguments.since:
-        return _replay(arguments, formatter, deadline)
+        return _replay(arguments, formatter, types, deadline)
     if arguments.until:
         raise bccn.InvalidError("--until needs --since")
     with bccn.Client(
@@ -98,23 +102,26 @@ def run(arguments: argparse.Namespace) -> int:
             return 0
         if os.isatty(STDERR) and not arguments.quiet:
             complain(f"subscribed to {' '.join(arguments.patterns)} as {bus.name}; Ctrl-C ends it")
-        return _print_messages(batches(bus, deadline), arguments, formatter, deadline)
+        return _print_messages(batches(bus, deadline), arguments, formatter, types, deadline)
 
 
-def _replay(arguments: argparse.Namespace, formatter: Formatter, deadline: float | None) -> int:
+def _replay(
+    arguments: argparse.Namespace, formatter: Formatter, types: Types | None, deadline: float | None
+) -> int:
     if len(arguments.patterns) > 1 or arguments.name or arguments.exit or arguments.separator != "/":
         raise bccn.InvalidError("--since takes one PATTERN, and neither --name, --exit nor --separator")
     from bccnd.commands.replayed import replayed  # loaded only where it is used
 
     asked = f"{arguments.since} {arguments.until or ''} {arguments.patterns[0]}"
     replay = replayed(arguments.connect, asked, deadline, quiet=arguments.quiet)
-    return _print_messages(replay, arguments, formatter, deadline)
+    return _print_messages(replay, arguments, formatter, types, deadline)
 
 
 def _print_messages(
     all_of_them: Iterable[list[bccn.Message]],
     arguments: argparse.Namespace,
     formatter: Formatter,
+    types: Types | None,
     deadline: float | None,
 ) -> int:
     printed = 0
@@ -122,6 +129,9 @@ def _print_messages(
         messages = [message for message in received if not _excluded(message, arguments)]
         if arguments.count is not None:
             del messages[arguments.count - printed :]
+        if types is not None:
+            for message in messages:
+                _translate(message, types)
         write(STDOUT, b"".join(map(formatter.line, messages)))
         printed += len(messages)
         if printed == arguments.count:
@@ -131,6 +141,14 @@ def _print_messages(
     wanted = "" if arguments.count is None else f" of {arguments.count}"
     complain(f"sub: timed out after {arguments.wait:g} s and {printed}{wanted} messages")
     return TIMED_OUT
+
+
+def _translate(message: bccn.Message, types: Types) -> None:
+    """What is no such message stays as it is, which is said."""
+    try:
+        message.payload = types.to_json(message.channel, message.payload)
+    except bccn.InvalidError as error:
+        complain(f"sub: {error}")
 
 
 def _excluded(message: bccn.Message, arguments: argparse.Namespace) -> bool:

@@ -3,15 +3,18 @@
 Rules
 - A configured peer is dialled for ever. One that another peer told of is forgotten after ``attempts`` failures in a
   row, when its teller takes it back, or when its teller goes; if it is busy then, once it is not.
-- A link tells of TOLD_LIMIT peers at most, all links of ENTRIES_LIMIT. They tell of TCP alone: a device is one of
-  this host. DIALS_LIMIT are dialled at a time.
-- Between two attempts the wait grows from ``first`` seconds to ``longest``.
+- A link tells of TOLD_LIMIT peers at most, all links of ENTRIES_LIMIT. They tell of TCP alone, as a device is one of
+  this host, and of addresses in certain networks, not of names. DIALS_LIMIT are dialled at a time.
+- Between two attempts the wait grows from ``first`` seconds to ``longest``. To look for a device costs nothing.
 """
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 
+from bccnd.dndm.options import Network
 from bccnd.relay.deadlines import Alarm, Deadlines
 from bccnd.wire.dndm.messages_pb2 import AddrbookEntry
 from bccnd.wire.dndm.peers import Peer
@@ -21,11 +24,14 @@ ENTRIES_LIMIT = 1024
 DIALS_LIMIT = 16
 ATTEMPTS, ATTEMPTS_LIMIT = 10, 100
 FIRST, LONGEST, GROWTH = 1.0, 60.0, 1.5
+LONGEST_OF_A_DEVICE = 2.0
 # Bounds of what a peer may say of the waits, in seconds.
 WAITS = 0.1, 3600.0
 GROWTH_LIMIT = 10.0
 # Of what peers tell.
 TOLD_SCHEMES = {"tcp"}
+# Among the numbers of links that tell of peers: of those that were configured.
+NOBODY = -2
 
 Place = tuple[str, str]
 
@@ -50,10 +56,11 @@ class Entry:
 
 
 class Addrbook:
-    """``own``: the place of this gateway, which is never dialled."""
+    """``own``: the place of this gateway, which is never dialled; ``networks``: of peers that others tell of."""
 
-    def __init__(self, own: Place, alarm: Alarm) -> None:
+    def __init__(self, own: Place, alarm: Alarm, networks: Sequence[Network]) -> None:
         self._own = own
+        self.networks = networks
         self._entries: dict[Place, Entry] = {}
         # Of those that are not busy.
         self._due: Deadlines[Place] = Deadlines(alarm)
@@ -65,13 +72,33 @@ class Addrbook:
         return peer.place in self._entries
 
     def configure(self, peer: Peer) -> None:
-        self._entries[peer.place] = Entry(peer, None)
+        entry = self._entries.get(peer.place)
+        if entry is not None:  # somebody told of it
+            self._of_nobody(entry)
+            entry.teller, entry.peer = None, peer
+            return
+        longest = LONGEST_OF_A_DEVICE if peer.scheme == "serial" else LONGEST
+        self._entries[peer.place] = Entry(peer, None, longest=longest)
         self._due.set(peer.place, 0.0)
+
+    def configured(self) -> list[Peer]:
+        return [entry.peer for entry in self._entries.values() if entry.teller is None]
+
+    def leave(self, gone: Iterable[Peer]) -> None:
+        """These are configured no more: they are not dialled again."""
+        for peer in gone:
+            entry = self._entries[peer.place]
+            entry.teller, entry.attempts = NOBODY, 0
+            self._told[NOBODY] += 1
+            if not entry.busy:
+                self._remove(entry)
 
     def told(self, peer: Peer, teller: int, now: float, said: AddrbookEntry | None = None) -> bool:
         """Whether it is noted; ``said``: how to dial it."""
         host, _, port = peer.address.rpartition(":")
-        if peer.scheme not in TOLD_SCHEMES or not host or not port.isdecimal() or peer.place == self._own:
+        if peer.scheme not in TOLD_SCHEMES or not port.isdecimal() or peer.place == self._own:
+            return False
+        if not self._is_near(host):
             return False
         if peer.place in self._entries:
             return True
@@ -138,10 +165,20 @@ class Addrbook:
     def _remove(self, entry: Entry) -> None:
         del self._entries[entry.peer.place]
         self._due.remove(entry.peer.place)
+        self._of_nobody(entry)
+
+    def _of_nobody(self, entry: Entry) -> None:
         if entry.teller is not None:
             self._told[entry.teller] -= 1
             if not self._told[entry.teller]:
                 del self._told[entry.teller]
+
+    def _is_near(self, host: str) -> bool:
+        try:
+            address = ip_address(host.strip("[]"))
+        except ValueError:
+            return False
+        return any(address in network for network in self.networks)
 
 
 def _heed(entry: Entry, said: AddrbookEntry) -> None:

@@ -123,6 +123,10 @@ class Adverts:
     def ids(self) -> list[str]:
         return list(self._adverts)
 
+    @property
+    def total(self) -> int:
+        return sum(map(len, self._ids.values()))
+
     def count(self, link: int) -> int:
         return len(self._ids.get(link, ()))
 

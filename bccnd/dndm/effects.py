@@ -12,6 +12,13 @@ class Send(NamedTuple):
     data: bytes
 
 
+class Met(NamedTuple):
+    """The handshake is done; nothing is to be done."""
+
+    link: int
+    peer: Peer
+
+
 class Close(NamedTuple):
     """The link is forgotten; ``closed`` is not called for it. What was sent on it before may still go out."""
 
@@ -50,4 +57,4 @@ class Publish(NamedTuple):
     payload: bytes
 
 
-Effect = Send | Close | Dial | Subscribe | Unsubscribe | Watch | Unwatch | Publish
+Effect = Send | Met | Close | Dial | Subscribe | Unsubscribe | Watch | Unwatch | Publish

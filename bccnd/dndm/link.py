@@ -3,11 +3,11 @@
 What a link holds is bounded: by the limit of routes (``told``), PINGS_LIMIT, and the reader of its frames.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from bccnd.relay.allowance import Allowance
-from bccnd.wire.dndm.frame import LINE_LIMIT, Reader
+from bccnd.wire.dndm.frame import LINE_LIMIT, Frame, Reader
 from bccnd.wire.dndm.peers import Peer
 from bccnd.wire.dndm.routes import Route
 
@@ -29,13 +29,17 @@ class Told:
 
 @dataclass(slots=True)
 class Link:
-    """``dialled``: the peer as we dialled it; ``peer``: as it names itself, None until the handshake is done."""
+    """``dialled``: the peer as we dialled it; ``peer``: as it names itself, None until the handshake is done.
+
+    ``broadcast``: it leads to all who hear it, with no handshake but one that says who speaks, and no answers.
+    """
 
     number: int
     dialled: Peer | None
     scheme: str
     since: float
     noisy: bool = False
+    broadcast: bool = False
     peer: Peer | None = None
     # Seconds between a PING and its PONG, the last time.
     latency: float | None = None
@@ -57,6 +61,8 @@ class Link:
     counts: Counter[str] = field(default_factory=Counter)
     allowance: Allowance = field(default_factory=lambda: Allowance(ADVERTS_PER_SECOND, ADVERTS_BURST))
     reader: Reader = field(init=False)
+    # What came and waits for its turn: no more than was read at once.
+    frames: deque[Frame] = field(default_factory=deque)
     _pings: dict[bytes, float] = field(default_factory=dict)
     _pinged: int = 0
 

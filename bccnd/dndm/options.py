@@ -1,6 +1,9 @@
 """What can be set of the gateway."""
 
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network
+
+Network = IPv4Network | IPv6Network
 
 # Intents, and as many interests, of one peer. With LINKS_LIMIT of them the bus has some 16,000 patterns.
 ROUTES_LIMIT = 256
@@ -12,14 +15,18 @@ class Options:
     """``me``: the address that peers are given; its parameter ``bccn`` names the bus, the same for all its gateways.
 
     ``strict``: peers are not trusted, as they are otherwise (``bccnd/dndm/README.md``, "Strictness").
-    ``payload``: bytes of a message that the bus carries; longer ones go to peers alone.
+    ``discover``: networks with peers that are dialled if other peers tell of them.
+    ``room``: bytes of channel and payload together that fit a datagram, whatever the gateway is called.
+    ``local``: bytes of payload on a channel of this host. What is longer goes to peers alone.
     ``backlog``: bytes that may wait for a peer before messages for it are dropped.
     """
 
     me: str
     peers: tuple[str, ...] = ()
     strict: bool = False
-    payload: int = 1200
+    discover: tuple[Network, ...] = ()
+    room: int = 1200
+    local: int = 65_536
     backlog: int = 1 << 20
     routes: int = ROUTES_LIMIT
     links: int = LINKS_LIMIT

@@ -7,7 +7,8 @@ Rules
   listen count as an interest without hops.
 - Nothing is passed on to the link that it came from.
 - The bus is asked whether somebody listens to the channels of intents, and subscribed to those of interests. Each
-  form of a hashed route, with and without its prefix, has its channel.
+  form of a hashed route, with and without its prefix, has its channel. Each channel has a twin that never leaves the
+  host (LOCAL) and has room for longer messages.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,9 @@ from bccnd.errors import DndmError
 from bccnd.relay.deadlines import Alarm
 from bccnd.wire.dndm import routes
 from bccnd.wire.dndm.routes import Route
+
+# What a channel of this host begins with; the channel follows.
+LOCAL = "local/"
 
 
 class Routing:
@@ -37,7 +41,7 @@ class Routing:
         if channel not in self._watched or self._watched[channel] is somebody:
             return None
         self._watched[channel] = somebody
-        return routes.route_of(channel)
+        return routes.route_of(channel.removeprefix(LOCAL))
 
     def listening(self, route: Route) -> Iterable[str]:
         """The channels of the route to which programs of the bus listen, as far as the bus has said."""
@@ -91,7 +95,10 @@ def _channels(adverts: Adverts, route_id: str) -> set[str]:
     found = set()
     for advert in adverts.of(route_id).values():
         try:
-            found.add(advert.route.channel())
+            channel = advert.route.channel()
         except DndmError:
             continue
+        found.add(channel)
+        if len(channel) + len(LOCAL) <= routes.CHANNEL_LIMIT:
+            found.add(LOCAL + channel)
     return found

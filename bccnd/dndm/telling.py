@@ -1,6 +1,6 @@
 """What a peer is told, in short messages: public peers read a frame with one read, and a long one comes in two."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from bccnd.dndm.handshake import has_identity
 from bccnd.dndm.link import Link, Told
@@ -47,26 +47,30 @@ def advert(kind: Kind, told: Told) -> pb.Intent | pb.Interest:
     return kind(route=as_told(told.route), hops=told.hops, ttl=TTL_NS, register=True)
 
 
-def intents_again(told: Iterable[Told]) -> Iterator[pb.Intents]:
-    for batch in _batches([advert(pb.Intent, each) for each in told]):
+def intents_again(told: Mapping[str, Told]) -> Iterator[pb.Intents]:
+    """As it is when a message is taken: others may follow later, and something be taken back meanwhile."""
+    for batch in _batches(pb.Intent, told):
         yield pb.Intents(intents=[each for each in batch if isinstance(each, pb.Intent)])
 
 
-def interests_again(told: Iterable[Told]) -> Iterator[pb.Interests]:
-    for batch in _batches([advert(pb.Interest, each) for each in told]):
+def interests_again(told: Mapping[str, Told]) -> Iterator[pb.Interests]:
+    for batch in _batches(pb.Interest, told):
         yield pb.Interests(interests=[each for each in batch if isinstance(each, pb.Interest)])
 
 
-def _batches(adverts: Iterable[pb.Intent | pb.Interest]) -> Iterator[list[pb.Intent | pb.Interest]]:
+def _batches(kind: Kind, told: Mapping[str, Told]) -> Iterator[list[pb.Intent | pb.Interest]]:
     batch: list[pb.Intent | pb.Interest] = []
     size = 0
-    for each in adverts:
-        more = each.ByteSize() + 4
+    for route_id in list(told):
+        if route_id not in told:
+            continue
+        more = advert(kind, told[route_id]).ByteSize() + 4
         if batch and size + more > BATCH_BYTES:
             yield batch
             batch, size = [], 0
-        batch.append(each)
-        size += more
+        if route_id in told:
+            batch.append(advert(kind, told[route_id]))
+            size += more
     if batch:
         yield batch
 

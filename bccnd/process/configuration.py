@@ -45,7 +45,14 @@ DEFAULT_SOCKET = "/run/bccnd/bus.sock"
 PREFIX = "BCCND_"
 
 # Variables that are not settings of the daemon: one names the file, the others are for other programs.
-NOT_OURS = PREFIX + "CONFIG", PREFIX + "RECORD_", PREFIX + "BACKBONE_", PREFIX + "UPLINK_", PREFIX + "MUX_"
+NOT_OURS = (
+    PREFIX + "CONFIG",
+    PREFIX + "RECORD_",
+    PREFIX + "BACKBONE_",
+    PREFIX + "UPLINK_",
+    PREFIX + "MUX_",
+    PREFIX + "DNDM_",
+)
 
 # Text cannot express tables, and an empty text, read as an empty list, would open what the file closes.
 RIGHTS = "BCCND_RIGHTS"

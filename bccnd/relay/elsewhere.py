@@ -146,9 +146,6 @@ class Elsewhere:
     def _ask(self, moment: Moment) -> None:
         """Ask about what is not known, and conclude from silence."""
         keys, silent = [], []
-        if self._waiting:  # nobody can have answered what was not sent
-            self._set("ask", moment.monotonic + ASK_SECONDS)
-            return
         for key in list(self._unsettled):
             asked = self._asked.get(key)
             if asked is None or asked.answer is not None:
@@ -183,11 +180,10 @@ class Elsewhere:
             asked.by = {src: until for src, until in asked.by.items() if until > now}
             if asked.answer and not asked.by:
                 self._decide(asked, moment)
-        if not self._waiting:
-            self._young, self._old = {}, self._young
-            self._tokens = {token: question for question, token in self._old.items()}
-            self._waiting.extend(_questions([key for key in self._asked if key not in self._unsettled]))
-            self._send(moment)
+        self._young, self._old = {}, self._young
+        self._tokens = {token: question for question, token in self._old.items()}
+        self._waiting.extend(_questions([key for key in self._asked if key not in self._unsettled]))
+        self._send(moment)
         if self._asked:
             self._set("renew", now + RENEW_SECONDS)
 

@@ -32,7 +32,7 @@ ROUND_SECONDS = 0.05
 # What it takes to look at a watch, at a session, and at each of its patterns.
 LOOK_STEPS = 8
 SESSION_STEPS = 2
-PATTERN_STEPS = 6
+PATTERN_STEPS = 3
 
 Key = tuple[bytes, bytes]  # separator and pattern
 
@@ -114,8 +114,6 @@ class Lookout:
     def on_deadline(self, now: float) -> list[Watch]:
         """Look at some; those of which ``listened`` has changed."""
         changed: list[Watch] = []
-        if self._due.next > now:
-            return changed
         while (due := self._due.pop(now)) is not None:
             if due[0] == "changed":
                 self._began, version = now, self._listeners.version

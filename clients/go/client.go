@@ -57,7 +57,7 @@ const (
 //	program <- Subscribe, ...    <- query.done                              <-/
 //
 // Rules:
-//  1. The client remembers name, options and subscriptions; greeting sends all of them to a new link.
+//  1. The client remembers name, options, watches and subscriptions; greeting sends all of them to a new link.
 //  2. One goroutine, run, reads the link to its end and then makes a new one. It stops reading above readAhead, so that
 //     messages wait in the bounded queue of the daemon. It keeps reading while a call waits for the daemon; otherwise
 //     two programs that wait for each other would wait for ever. Callbacks and OnNotice run in goroutines of their own.
@@ -102,6 +102,7 @@ type Client struct {
 	routes        map[string][]*stream
 	lastChannel   string
 	withdrawn     []*withdrawal
+	watches       map[string]*watch // by pattern
 	asked         []*query
 	waiting       int // bytes in all streams
 	pressing      int // how many calls wait for the daemon
@@ -132,6 +133,7 @@ func Open(ctx context.Context, path string, options Options) (*Client, error) {
 		unreachable: errGone,
 		changed:     make(chan struct{}),
 		stream:      newStream(),
+		watches:     map[string]*watch{},
 		token:       newToken(),
 		exchanges:   map[string]*exchange{},
 	}

@@ -31,6 +31,9 @@ func TestACallWithoutAContextIsInvalid(t *testing.T) {
 		"s.Close":    func() error { return s.Close(noContext) },
 		"Request":    func() error { _, err := bus.Request(noContext, "a", nil); return err },
 		"Clients":    func() error { _, err := bus.Clients(noContext); return err },
+		"Watch":      func() error { return bus.Watch(noContext, "a", func(string, bool) {}) },
+		"Unwatch":    func() error { return bus.Unwatch(noContext, "a") },
+		"no news":    func() error { return bus.Watch(ctx, "a", nil) },
 		"no handler": func() error { _, err := bus.Serve(ctx, "a", nil); return err },
 	}
 	for name, call := range calls {
@@ -112,6 +115,8 @@ func TestAClientThatIsClosedSaysSo(t *testing.T) {
 		"s.Receive": func() error { _, err := s.Receive(ctx); return err },
 		"Request":   func() error { _, err := bus.Request(ctx, "a", nil); return err },
 		"SetName":   func() error { return bus.SetName(ctx, "a") },
+		"Watch":     func() error { return bus.Watch(ctx, "a", func(string, bool) {}) },
+		"Unwatch":   func() error { return bus.Unwatch(ctx, "a") },
 		"Status":    func() error { _, err := bus.Status(ctx); return err },
 	}
 	for name, call := range calls {

@@ -182,6 +182,21 @@ func ExampleClient_RequestMany() {
 	// Output: here
 }
 
+func ExampleClient_Watch() {
+	viewer := opened(bccn.Options{})
+	defer viewer.Close()
+	_, err := viewer.Subscribe(ctx, "camera/>")
+	must(err)
+
+	bus := opened(bccn.Options{})
+	defer bus.Close()
+	viewers := make(chan bool, 1)
+	err = bus.Watch(ctx, "camera/front", func(_ string, wanted bool) { viewers <- wanted })
+	must(err)
+	fmt.Println(<-viewers)
+	// Output: true
+}
+
 func ExampleClient_Batch() {
 	bus := opened(bccn.Options{Pack: true})
 	defer bus.Close()

@@ -163,7 +163,7 @@ func (c *Client) attempt(ctx context.Context, again bool) (*link, error) {
 	return l, nil
 }
 
-// greet sends the settings and subscriptions to a new connection, and makes it the client's.
+// greet sends the settings, watches and subscriptions to a new connection, and makes it the client's.
 func (c *Client) greet(ctx context.Context, l *link, again bool) error {
 	c.mu.Lock()
 	packets, queries := c.greeting(l)
@@ -232,6 +232,9 @@ func (c *Client) greeting(l *link) (packets [][]byte, queries []*query) {
 	say(o.Tap != TapOff, "tap", string(o.Tap), nil)
 	say(c.heartbeat != "", "heartbeat", c.heartbeat, nil)
 	say(c.listening || c.hearing || len(c.listeners) > 0, "listen", "", nil)
+	for pattern := range c.watches {
+		say(true, "watch", pattern, nil)
+	}
 	for _, s := range c.subscriptions {
 		packets = append(packets, []byte("SUB "+s.pattern))
 	}
@@ -254,8 +257,6 @@ func (c *Client) linked(l *link) {
 // disconnected ends a link that has been read to its end.
 func (c *Client) disconnected(l *link, reason error) {
 	l.conn.Close()
-	c.sending <- struct{}{} // what was sent at the last moment is counted, and so in doubt
-	defer c.sending.leave()
 	c.mu.Lock()
 	doubt := c.published - c.confirmed
 	c.inDoubt, c.confirmed = c.inDoubt+doubt, c.published
@@ -361,6 +362,8 @@ func (c *Client) control(key, value string) {
 		c.notify(Notice{Kind: NoticeLost, Text: text, Count: count})
 	case key == "revoked":
 		c.notify(Notice{Kind: NoticeRevoked, Text: "no longer allowed: " + value, Count: 1})
+	case key == "wanted":
+		c.news(value)
 	case key == "closing":
 		c.notify(Notice{Kind: NoticeClosing, Text: "the daemon closes the connection: " + value})
 	case len(c.asked) > 0 && c.asked[0].key == key:

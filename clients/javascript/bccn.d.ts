@@ -115,6 +115,13 @@ export interface Client extends AsyncIterable<Message>, AsyncDisposable {
   ): Promise<Subscription>;
   asRequest(message: Message): Request | undefined;
 
+  /**
+   * Calls back with whether anybody else listens to what matches, here or on another host: as soon as it is known, and
+   * at each change, over connections, too. Calls are one at a time: while one has not ended, only the last state is kept.
+   */
+  watch(pattern: string, callback: (pattern: string, wanted: boolean) => unknown, patience?: Patience): Promise<void>;
+  unwatch(pattern: string, patience?: Patience): Promise<void>;
+
   /** Every so many milliseconds, whole seconds of them; 0 ends it. */
   heartbeat(every: number, text?: string, patience?: Patience): Promise<void>;
   control(key: string, value?: string, patience?: Patience): Promise<string>;

@@ -18,6 +18,7 @@ from tests.bench.scenarios import (
     before,
     clients,
     crowds,
+    dndm,
     door,
     fan_out,
     growth,
@@ -50,6 +51,7 @@ SCENARIOS: dict[str, Callable[[Bench], Report]] = {
     "hostile": hostile.run,
     "clients": clients.run,
     "door": door.run,
+    "dndm": dndm.run,
     "pipeline": pipeline.run,
     "before": before.run,
 }

@@ -20,7 +20,7 @@ from tests.needs import require
 ROOT = Path(__file__).parents[2]
 LOCAL = (
     "fan-out", "many-clients", "patterns", "churn", "round-trip", "backbone", "memory", "start", "growth", "hostile",
-    "door",
+    "door", "dndm",
 )  # fmt: skip
 NETWORK = ("segment-in", "segment-out", "record", "repair", "links")
 

@@ -110,7 +110,6 @@ LANGUAGES = (
         environ=RACES,
         lacks=frozenset({"dispatch", "fork", "poll"}),
         reads_ahead=True,
-        owes=WATCHES,
     ),
     Language(
         "rust",
@@ -128,7 +127,6 @@ LANGUAGES = (
         run=("build/debug/examples/driver",),
         environ=QUICK_BUILD,
         lacks=frozenset({"ask", "cancel", "dispatch"}),
-        owes=WATCHES,
     ),
     Language(
         "shell",
@@ -149,7 +147,6 @@ LANGUAGES = (
         lacks=frozenset({"dispatch", "fork", "poll"}),
         reads_ahead=True,
         needs_door=True,
-        owes=WATCHES,
     ),
     Language(
         "javascript",
@@ -159,7 +156,6 @@ LANGUAGES = (
         lacks=frozenset({"dispatch", "fork", "poll"}),
         reads_ahead=True,
         needs_door=True,
-        owes=WATCHES,
     ),
 )
 

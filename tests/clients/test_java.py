@@ -127,6 +127,7 @@ def test_the_recipes_of_the_readme_work(checks: str, door: Door) -> None:
         "orders/new",
         "orders/paid",
         "to this program",
+        "somebody looks: true",
         "HELLO",
         "done",
         "2024-10-04T12:00:00.000000001Z one",

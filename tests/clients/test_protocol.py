@@ -22,6 +22,7 @@ from bccnd.relay.watches import TOLD_SECONDS
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, SRC_LIMIT
 from bccnd.wire.verdict import UNSOUND
+from tests.clients.drivers import LANGUAGES
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PacketClient
 
@@ -200,7 +201,7 @@ OTHERWISE = {
     "shell": {"version", "batch", "status", "clients", "sources", "send_datagram"},
 }
 # What a language does not have yet.
-OWED = {language: {"watch", "unwatch"} for language in ("go", "java", "javascript", "rust")}
+OWED = {language.name: {"watch", "unwatch"} for language in LANGUAGES if "watch" in language.owes}
 # Names of programs that speak BCCN1, and those that clients once had.
 FORMER = "send send_topic send_all send_to recv get_name whoami heartbeat_start next_answer replies_to publish_many"
 

@@ -95,6 +95,16 @@ def test_an_unused_abstract_name_is_missing() -> None:
     assert gather(f"@bccnd-nobody-{os.getpid()}", None, {}).socket == "missing"
 
 
+def test_a_process_that_ends_meanwhile_holds_nothing(
+    tmp_path: Path, loopback_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda at: [*listed(at), *["4194305"] * (str(at) == "/proc")])
+    with plain_socket(loopback_port):
+        facts = gather(str(tmp_path / "bus.sock"), None, {"BCCND_PORT": str(loopback_port)})
+    assert len(facts.holders) == 1
+
+
 def test_the_holder_of_the_port_is_named(tmp_path: Path, loopback_port: int) -> None:
     with plain_socket(loopback_port):
         facts = gather(str(tmp_path / "bus.sock"), None, {"BCCND_PORT": str(loopback_port)})

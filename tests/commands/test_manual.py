@@ -47,6 +47,7 @@ def test_there_is_a_page_for_everything(tmp_path: Path) -> None:
         "bccnd-backbone.8",
         "bccnd-uplink.8",
         "bccnd-mux.8",
+        "bccnd-dndm.8",
         "bccnd.toml.5",
         *(f"bccn-{command}.1" for command in COMMANDS),
     }

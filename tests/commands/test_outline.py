@@ -6,9 +6,17 @@ from bccnd.process.configuration import FLAGS
 
 
 def test_outline_of_all_programs() -> None:
-    client, daemon, recorder, backbone, uplink, mux = programs()
-    names = [each.name for each in (client, daemon, recorder, backbone, uplink, mux)]
-    assert names == ["bccn", "bccnd", "bccnd-record", "bccnd-backbone", "bccnd-uplink", "bccnd-mux"]
+    client, daemon, recorder, backbone, uplink, mux, dndm = programs()
+    names = [each.name for each in (client, daemon, recorder, backbone, uplink, mux, dndm)]
+    assert names == [
+        "bccn",
+        "bccnd",
+        "bccnd-record",
+        "bccnd-backbone",
+        "bccnd-uplink",
+        "bccnd-mux",
+        "bccnd-dndm",
+    ]
     assert {"--output", "--rotate-seconds"} <= {flag for option in recorder.options for flag in option.flags}
     assert client.words == COMMANDS
     assert {flag.flag for flag in FLAGS} <= {flag for option in daemon.options for flag in option.flags}

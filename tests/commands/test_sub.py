@@ -7,9 +7,12 @@ import select
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
+from bccnd.wire.dndm import messages_pb2 as pb
 from tests.command_line import bccn, ended, publish, subscriber
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE
@@ -152,3 +155,18 @@ def test_on_a_terminal_it_says_that_it_has_subscribed(daemon: DaemonProcess) -> 
     process.communicate()
     os.close(leader)
     os.close(follower)
+
+
+def test_messages_of_protobuf_are_shown_and_made_as_json(daemon: DaemonProcess, tmp_path: Path) -> None:
+    types = FileDescriptorSet()
+    pb.DESCRIPTOR.CopyToProto(types.file.add())
+    file, channel = tmp_path / "set.pb", f"dndm/a/{pb.Intent.DESCRIPTOR.full_name}"
+    file.write_bytes(types.SerializeToString())
+    process = subscriber(daemon, "-v", "--proto", str(file), "-C", "2", "dndm/>")
+    done = bccn(daemon, "pub", "--proto", str(file), "--json", '{"route": "T@a", "hops": 2}', channel)
+    assert (done.returncode, done.stderr) == (0, b"")
+    publish(daemon, (channel, b"\xff"))
+    code, out, err = ended(process)
+    assert code == 0
+    assert out == channel.encode() + b' {"route": "T@a", "hops": "2"}\n' + channel.encode() + b" \xff\n"
+    assert err.startswith(f"bccn: sub: {channel}: no {pb.Intent.DESCRIPTOR.full_name}: ")

@@ -4,19 +4,25 @@ from typing import Any
 
 import pytest
 
-from bccnd.dndm.core import FAULTS_LIMIT, HANDSHAKE_SECONDS, HANDSHAKES_LIMIT, Gateway
-from bccnd.dndm.effects import Close, Effect, Publish, Send, Subscribe, Watch
+from bccnd.dndm.core import (
+    FAULTS_LIMIT,
+    HANDSHAKE_SECONDS,
+    HANDSHAKES_LIMIT,
+    SILENT_SECONDS,
+    Gateway,
+)
+from bccnd.dndm.effects import Close, Dial, Effect, Publish, Send, Subscribe, Unwatch, Watch
 from bccnd.dndm.options import Options
 from bccnd.relay.moment import Moment
 from bccnd.wire.dndm import messages_pb2 as pb
-from bccnd.wire.dndm.frame import Frame
+from bccnd.wire.dndm.frame import FRAME_LIMIT, Frame
 from bccnd.wire.dndm.frame import parse as frame_of
 from bccnd.wire.dndm.messages import Known, decode, encode, join
 from bccnd.wire.dndm.peers import parse as parse_peer
 
 ME = "tcp://10.0.0.1:1/?bccn=a"
 NOW_NS = 1_700_000_000_000_000_000
-ROUTE, CHANNEL = "T@a.b", "dndm/a/b/T"
+ROUTE, CHANNEL, TWIN = "T@a.b", "dndm/a/b/T", "local/dndm/a/b/T"
 
 
 class One:
@@ -48,6 +54,14 @@ class One:
     def reads(self, number: int, data: bytes) -> list[Effect]:
         self.core.received(number, data, self.at)
         return self.core.take()
+
+    def drain(self) -> list[Effect]:
+        """All that is due by now."""
+        effects = self.core.take()
+        while self.core.due <= self.now:
+            self.core.tick(self.at)
+            effects += self.core.take()
+        return effects
 
     def peer(self, number: int, path: str = "", **adverts: Any) -> list[Effect]:
         """A peer whose handshake is done."""
@@ -110,7 +124,7 @@ def test_an_update_of_the_handshake_brings_adverts() -> None:
     one = One()
     one.peer(1)
     update = pb.Handshake(me="tcp://10.0.1.1:1/", stage=pb.UPDATE, intents=[intent()])
-    assert one.hears(1, update) == [Watch(CHANNEL)]
+    assert one.hears(1, update) == [Watch(CHANNEL), Watch(TWIN)]
 
 
 @pytest.mark.parametrize("message", [intent(), pb.Peers(), pb.Addrbook(), b"x"])
@@ -132,9 +146,20 @@ def test_a_stranger_has_so_much_time() -> None:
 
 def test_links_have_a_bound() -> None:
     one = One(links=2)
-    for number in (1, 2, 3):
-        one.open(number)
+    for number in (1, 2):
+        one.peer(number)
+    one.open(3)
     assert one.core.take() == [Close(3, "full")]
+
+
+def test_who_comes_and_says_nothing_keeps_nobody_out() -> None:
+    one = One(links=2)
+    one.peer(1)
+    for number in (2, 3, 4):
+        one.now += 1.0
+        one.open(number)
+    assert one.core.take() == [Close(2, "full"), Close(3, "full")]
+    assert [link.number for link in one.core.links] == [1, 4]
 
 
 def test_who_shakes_hands_all_the_time_is_let_go() -> None:
@@ -197,32 +222,38 @@ def test_an_intent_is_notified_once_of_an_interest() -> None:
 def test_a_message_is_published_until_nobody_listens() -> None:
     one = One()
     one.peer(1, intents=[intent()])
-    assert one.hears(1, b"x", route=ROUTE) == [Publish(CHANNEL, b"x")]
+    assert one.hears(1, b"x", route=ROUTE) == [Publish(CHANNEL, b"x"), Publish(TWIN, b"x")]
     one.core.listened(CHANNEL, False, one.at)
+    assert one.hears(1, b"x", route=ROUTE) == [Publish(TWIN, b"x")]
+    one.core.listened(TWIN, False, one.at)
     assert one.hears(1, b"x", route=ROUTE) == []
 
 
 def test_what_the_bus_cannot_carry_goes_to_peers() -> None:
-    one = One(payload=10)
+    one = One(room=len(CHANNEL) + 10, local=20)
     one.peer(1, intents=[intent()])
     one.peer(2, interests=[interest()])
-    (sent,) = one.hears(1, b"x" * 11, route=ROUTE)
-    assert isinstance(sent, Send)
-    assert sent.link == 2
-    assert one.core.links[0].counts["too large for the bus"] == 1
+    for size, channels in (10, [CHANNEL, TWIN]), (11, [TWIN]), (20, [TWIN]), (21, []):
+        effects = one.hears(1, b"x" * size, route=ROUTE)
+        assert [each.channel for each in effects if isinstance(each, Publish)] == channels
+        assert [each.link for each in effects if isinstance(each, Send)] == [2]
+    counts = one.core.links[0].counts
+    assert (counts["too large for the segment"], counts["too large for the host"]) == (3, 1)
 
 
 def test_a_message_of_a_trusted_peer_is_an_intent() -> None:
     one = One()
     one.peer(1)
-    assert one.hears(1, b"x", route=ROUTE) == [Watch(CHANNEL), Publish(CHANNEL, b"x")]
+    assert one.hears(1, b"x", route=ROUTE) == [
+        *(Watch(CHANNEL), Watch(TWIN)), *(Publish(CHANNEL, b"x"), Publish(TWIN, b"x")),
+    ]  # fmt: skip
 
 
 def test_types_of_users_are_messages_and_others_are_none() -> None:
     one = One()
     one.peer(1, intents=[intent()])
     one.peer(2, interests=[interest()])
-    (_, sent) = one.hears(1, b"x", route=ROUTE, type=pb.USER_TYPES)
+    *_, sent = one.hears(1, b"x", route=ROUTE, type=pb.USER_TYPES)
     assert isinstance(sent, Send)
     assert decode(frame_of(sent.data))[0].type == pb.USER_TYPES
     assert one.hears(1, b"x", route=ROUTE, type=pb.UNSPECIFIED_TYPE) == []
@@ -276,14 +307,49 @@ def test_routes_of_a_peer_are_bounded_for_it_alone() -> None:
 
 
 def test_adverts_beyond_the_rate_are_dropped() -> None:
-    one = One()
+    one = One(routes=1000)
     one.peer(1)
-    flood = pb.Intents(intents=[intent("T@a", register=number % 2 == 0) for number in range(1000)])
-    effects = [one.hears(1, flood) for _ in range(2)]
-    assert len(effects[0]) == 512
-    assert effects[1] == []
+    floods = [pb.Intents(intents=[intent(f"T@a{n}.{m}") for m in range(500)]) for n in range(4)]
+
+    def watched(number: int) -> int:
+        effects = one.hears(1, floods[number]) + one.drain()
+        return sum(isinstance(each, Watch) for each in effects)
+
+    assert [watched(0), watched(1), watched(2)] == [1000, 24, 0]
     one.now = 1.0
-    assert len(one.hears(1, flood)) < 110
+    assert watched(3) == 200
+
+
+def test_a_line_stays_open_while_nobody_answers() -> None:
+    one = One()
+    one.open(1, scheme="serial", dialled="serial:///dev/ttyS0/arm")
+    for _ in range(3):
+        assert [type(each) for each in told(one.core.take(), 1)] == [pb.Handshake]
+        one.now += HANDSHAKE_SECONDS
+        one.core.tick(one.at)
+    hello = pb.Handshake(me="serial:///dev/ttyS0/arm", stage=pb.FINAL, intents=[intent()])
+    assert Watch(CHANNEL) in one.hears(1, hello)
+    one.now += SILENT_SECONDS
+    effects = one.drain()
+    assert closes(effects) == []
+    assert Unwatch(CHANNEL) in effects
+    assert [each.stage for each in told(effects, 1) if isinstance(each, pb.Handshake)] == [pb.INITIAL]
+
+
+def test_a_reload_changes_whom_it_dials() -> None:
+    one = One(peers=("tcp://10.0.2.1:1/", "tcp://10.0.2.2:1/"))
+    one.core.tick(one.at)
+    assert [str(each.peer) for each in one.core.take() if isinstance(each, Dial)] == [
+        "tcp://10.0.2.1:1/", "tcp://10.0.2.2:1/",
+    ]  # fmt: skip
+    one.core.reconfigure(Options(ME, peers=("tcp://10.0.2.2:1/", "tcp://10.0.2.3:1/")))
+    for each in ("tcp://10.0.2.1:1/", "tcp://10.0.2.2:1/"):
+        one.core.dial_failed(parse_peer(each), one.at)
+    one.now = 5.0
+    one.core.tick(one.at)
+    assert sorted(str(each.peer) for each in one.core.take() if isinstance(each, Dial)) == [
+        "tcp://10.0.2.2:1/", "tcp://10.0.2.3:1/",
+    ]  # fmt: skip
 
 
 def test_a_peer_with_many_faults_is_let_go() -> None:
@@ -330,21 +396,10 @@ def test_a_slow_peer_loses_messages_and_is_let_go() -> None:
         one.core.backlog(3, 0, one.at)
     assert got[3] == 30
     assert 0 < got[2] < 10
-    one.core.backlog(2, 2001, one.at)
+    one.core.backlog(2, 2000 + FRAME_LIMIT, one.at)
+    assert closes(one.core.take()) == []
+    one.core.backlog(2, 2001 + FRAME_LIMIT, one.at)
     assert closes(one.core.take()) == ["slow"]
-
-
-def test_all_is_told_again_to_one_peer_in_a_call() -> None:
-    one = One()
-    for number in (1, 2, 3):
-        one.peer(number, interests=[interest()])
-    one.now = 30.0
-    again = []
-    while one.core.due <= one.now:
-        one.core.tick(one.at)
-        effects = one.core.take()
-        again.append([n for n in (1, 2, 3) if any(isinstance(each, pb.Intents) for each in told(effects, n))])
-    assert again == [[1], [2], [3]]
 
 
 def test_a_message_of_the_bus_that_is_no_route_is_counted() -> None:

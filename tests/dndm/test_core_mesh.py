@@ -1,5 +1,6 @@
 """Robots, gateways and a bus together, in virtual time."""
 
+from ipaddress import ip_network
 from itertools import pairwise
 
 import pytest
@@ -7,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bccnd.dndm.options import Options
+from bccnd.dndm.routing import LOCAL
 from tests.dndm.world import EPOCH_NS, Bus, GatewayNode, Robot, World
 from tests.wire.dndm.plain_dndm import written
 
+NEAR = (ip_network("10.0.0.0/8"),)
 ROUTE, CHANNEL = "Image@cam.front", "dndm/cam/front/Image"
 HASHED, HASH_CHANNEL = "cam#m1F+jLCmA+RQL1TkllbKW4cFj8I", "dndm/#/cam/m1F-jLCmA-RQL1TkllbKW4cFj8I"
 BARE_CHANNEL = "dndm/#/m1F-jLCmA-RQL1TkllbKW4cFj8I"
@@ -31,6 +34,11 @@ class One:
         return robot
 
 
+def both(channel: str) -> set[str]:
+    """It and its twin of this host."""
+    return {channel, LOCAL + channel}
+
+
 def body(payload: bytes) -> bytes:
     return written([(1, payload)])
 
@@ -40,7 +48,7 @@ def test_a_robot_publishes_once_somebody_listens() -> None:
     robot = one.robot(1)
     robot.advert("INTENT", ROUTE)
     one.world.run(1)
-    assert one.gateway.watched == {CHANNEL}
+    assert one.gateway.watched == both(CHANNEL)
     assert robot.wanted == {}
     one.bus.listens(CHANNEL)
     one.world.run(1)
@@ -61,7 +69,7 @@ def test_a_robot_hears_programs_of_the_bus() -> None:
     robot = one.robot(1)
     robot.advert("INTEREST", ROUTE)
     one.world.run(1)
-    assert one.gateway.subscribed == {CHANNEL}
+    assert one.gateway.subscribed == both(CHANNEL)
     one.bus.publish(CHANNEL, body(b"x"))
     one.world.run(1)
     assert robot.payloads == [b"x"]
@@ -110,8 +118,8 @@ def test_hashed_routes_go_with_and_without_prefix() -> None:
     full.advert("INTEREST", HASHED)
     bare.advert("INTENT", HASHED)
     one.world.run(1)
-    assert one.gateway.watched == {BARE_CHANNEL}
-    assert one.gateway.subscribed == {HASH_CHANNEL}
+    assert one.gateway.watched == both(BARE_CHANNEL)
+    assert one.gateway.subscribed == both(HASH_CHANNEL)
     assert set(bare.wanted) == {HASHED.partition("#")[2]}
     bare.send(HASHED, b"x")
     one.world.run(1)
@@ -130,7 +138,7 @@ def test_an_advert_ends_with_its_time_to_live(kind: str) -> None:
     robot = one.robot(1)
     robot.advert(kind, ROUTE, ttl=5_000_000_000)
     one.world.run(4)
-    assert one.gateway.subscribed | one.gateway.watched == {CHANNEL}
+    assert one.gateway.subscribed | one.gateway.watched == both(CHANNEL)
     one.world.run(2)
     assert one.gateway.subscribed | one.gateway.watched == set()
 
@@ -143,7 +151,7 @@ def test_messages_keep_an_intent_alive() -> None:
         one.world.run(4)
         robot.send(ROUTE, b"x")
     one.world.run(4)
-    assert one.gateway.watched == {CHANNEL}
+    assert one.gateway.watched == both(CHANNEL)
 
 
 def test_what_a_lost_robot_advertised_is_gone() -> None:
@@ -185,7 +193,7 @@ def gateways(world: World, number: int, shape: str = "mesh") -> list[GatewayNode
         before = [str(nodes[-1].address)] if nodes else []
         if shape == "ring" and index == number - 1:
             before.append(str(nodes[0].address))
-        options = Options(f"tcp://10.0.0.{index + 1}:1/?bccn=bus{index}", tuple(before))
+        options = Options(f"tcp://10.0.0.{index + 1}:1/?bccn=bus{index}", tuple(before), discover=NEAR)
         nodes.append(GatewayNode(world, Bus(world), options))
         nodes[-1].reach = None if shape == "mesh" else set(before)
     world.run(5)
@@ -226,7 +234,7 @@ def test_in_a_ring_what_is_taken_back_dies_out(shape: str) -> None:
     for kind in ("INTENT", "INTEREST"):
         robot.advert(kind, ROUTE)
     world.run(5)
-    assert all(node.subscribed == {CHANNEL} for node in nodes)
+    assert all(node.subscribed == both(CHANNEL) for node in nodes)
     for kind in ("INTENT", "INTEREST"):
         robot.advert(kind, ROUTE, on=False)
     world.run(30)

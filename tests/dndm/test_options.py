@@ -1,16 +1,17 @@
 """What is set where nothing is said."""
 
 from bccnd.dndm.options import Options
-from bccnd.wire.bccn1 import SEND_LIMIT, Integrity, Level
+from bccnd.wire.bccn1 import SEND_LIMIT, SRC_LIMIT, Integrity, Level
 from bccnd.wire.dndm.frame import FRAME_LIMIT
 from bccnd.wire.dndm.routes import parse
 
 
 def test_the_longest_payload_fits_a_signed_datagram() -> None:
     channel = parse("types.core.Image@building.floor.camera.front").channel()
-    header = b"host.example/bccnd-dndm/1234567:18446744073709551615:" + channel.encode() + b"|"
+    header = b"s" * SRC_LIMIT + b":18446744073709551615:" + channel.encode() + b"|"
     seal = Integrity([b"k" * 16], Level.HMAC).seal
-    assert len(seal(header + bytes(Options("tcp://a:1/").payload))) <= SEND_LIMIT
+    payload = bytes(Options("tcp://a:1/").room - len(channel))
+    assert len(seal(header + payload)) <= SEND_LIMIT
 
 
 def test_a_whole_frame_may_wait_for_a_peer() -> None:

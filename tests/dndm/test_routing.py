@@ -8,7 +8,7 @@ from bccnd.relay.deadlines import Alarm
 from bccnd.wire.dndm.peers import parse as parse_peer
 from bccnd.wire.dndm.routes import parse
 
-ID, CHANNEL = "T@a.b", "dndm/a/b/T"
+ID, CHANNEL, TWIN = "T@a.b", "dndm/a/b/T", "local/dndm/a/b/T"
 ROUTE = parse(ID)
 HASH = "m1F+jLCmA+RQL1TkllbKW4cFj8I"
 
@@ -31,13 +31,13 @@ def bus(one: Routing, route_id: str = ID) -> list[Effect]:
 
 def test_the_bus_is_asked_once() -> None:
     one = routing(intents={1: ID, 2: ID}, interests={3: ID})
-    assert bus(one) == [Watch(CHANNEL), Subscribe(CHANNEL)]
+    assert bus(one) == [Watch(CHANNEL), Watch(TWIN), Subscribe(CHANNEL), Subscribe(TWIN)]
     assert bus(one) == []
     one.intents.drop_link(1)
     assert bus(one) == []
     one.intents.drop_link(2)
     one.interests.drop_link(3)
-    assert bus(one) == [Unwatch(CHANNEL), Unsubscribe(CHANNEL)]
+    assert bus(one) == [Unwatch(CHANNEL), Unwatch(TWIN), Unsubscribe(CHANNEL), Unsubscribe(TWIN)]
     assert one.listened(CHANNEL, True) is None
 
 
@@ -46,6 +46,8 @@ def test_each_form_of_a_hash_has_its_channel() -> None:
     assert bus(one, HASH) == [
         Watch("dndm/#/a/m1F-jLCmA-RQL1TkllbKW4cFj8I"),
         Watch("dndm/#/m1F-jLCmA-RQL1TkllbKW4cFj8I"),
+        Watch("local/dndm/#/a/m1F-jLCmA-RQL1TkllbKW4cFj8I"),
+        Watch("local/dndm/#/m1F-jLCmA-RQL1TkllbKW4cFj8I"),
     ]
     assert str(one.form(HASH, 1)) == HASH
     assert str(one.form(HASH, 3)) == f"a#{HASH}"
@@ -62,10 +64,12 @@ def test_programs_that_listen_are_an_interest_without_hops() -> None:
     one = routing(intents={1: ID})
     bus(one)
     assert one.interest_for(link(1), ID, ROUTE) is None
-    assert list(one.listening(ROUTE)) == [CHANNEL]
+    assert list(one.listening(ROUTE)) == [CHANNEL, TWIN]
     assert not one.is_wanted(ID)
     assert one.listened(CHANNEL, True) == ROUTE
     assert one.listened(CHANNEL, True) is None
+    assert one.interest_for(link(1), ID, ROUTE) == 0
+    assert one.listened(TWIN, False) == ROUTE
     assert one.interest_for(link(1), ID, ROUTE) == 0
     assert one.listened(CHANNEL, False) == ROUTE
     assert list(one.listening(ROUTE)) == []

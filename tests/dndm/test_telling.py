@@ -43,15 +43,26 @@ def test_a_bare_hash_is_told_so_that_public_peers_take_it() -> None:
 
 
 def test_all_is_told_again_in_short_messages() -> None:
-    told = [Told(Plain("T", f"path.{number}"), number % 3, 0.0) for number in range(200)]
+    told = {str(number): Told(Plain("T", f"path.{number}"), number % 3, 0.0) for number in range(200)}
     intents, interests = list(intents_again(told)), list(interests_again(told))
-    assert [each for batch in intents for each in batch.intents] == [advert(pb.Intent, each) for each in told]
+    assert [each for batch in intents for each in batch.intents] == [
+        advert(pb.Intent, each) for each in told.values()
+    ]
     assert [each for batch in interests for each in batch.interests] == [
-        advert(pb.Interest, each) for each in told
+        advert(pb.Interest, each) for each in told.values()
     ]
     assert all(batch.ByteSize() <= BATCH_BYTES for batch in (*intents, *interests))
     assert len(intents) < 20
-    assert list(intents_again([])) == []
+    assert list(intents_again({})) == []
+
+
+def test_what_is_taken_back_meanwhile_is_not_told_again() -> None:
+    told = {str(number): Told(Plain("T", f"path.{number}"), 0, 0.0) for number in range(200)}
+    said = []
+    for batch in intents_again(told):
+        said += [each.route for each in batch.intents]
+        told.clear()
+    assert 0 < len(said) < 100
 
 
 def test_news_of_peers_is_told_once_and_taken_back_once() -> None:

@@ -40,7 +40,7 @@ def one_input(data: bytes) -> None:
             gateway.tick(Moment(now, int(now * 1e9) + 1))
             follow(gateway.take(), asked)
         assert len(gateway.links) <= 3
-        assert len(asked) <= 3 * 2 * LIMIT
+        assert len(asked) <= 2 * 3 * 2 * LIMIT  # with their twins
         assert all(max(len(link.intents), len(link.interests)) <= 3 * 2 * LIMIT for link in gateway.links)
     for number in (1, 2, 3):
         gateway.closed(number, Moment(now, 1))

@@ -89,6 +89,7 @@ PRINTING = {
     "bccnd-record --help": [*RECORD, "--help"],
     "bccnd-backbone --check": [*BACKBONE, "--check", "--listen", "127.0.0.1:4900", "--config", "/dev/null"],
     "bccnd-uplink --check": [*UPLINK, "--check"],
+    "bccnd-dndm --check": ["-m", "bccnd.dndm", "--check", "--config", "/dev/null"],
     "bccnd-mux --check": [*MUX, "--check", "--listen", "unix:/none", "--config", "/dev/null"],
     "bccnd-pipeline --help": [*PIPELINE, "--help"],
     "bccnd-collect --help": [*COLLECT, "--help"],

@@ -41,6 +41,8 @@ elif sys.argv[0].endswith("-uplink"):
     from bccnd.uplink.command import main
 elif sys.argv[0].endswith("-mux"):
     from bccnd.mux.command import main
+elif sys.argv[0].endswith("-dndm"):
+    from bccnd.dndm.command import main
 else:
     from bccnd.daemon import main
 sys.exit(main())
@@ -61,7 +63,7 @@ for place in checkout:{root} packages:{packages}; do
     mkdir -p /opt/${{place%%:*}}
     mount --bind "${{place#*:}}" /opt/${{place%%:*}}
 done
-for name in bccnd bccnd-record bccnd-pipeline bccnd-collect bccnd-backbone bccnd-uplink bccnd-mux; do
+for name in bccnd bccnd-record bccnd-pipeline bccnd-collect bccnd-backbone bccnd-uplink bccnd-mux bccnd-dndm; do
     cp {folder}/bccnd /usr/bin/$name
 done
 mkdir -p /run/units /etc/bccnd

@@ -310,3 +310,17 @@ def test_the_door_serves_within_its_restrictions(host: BootedHost) -> None:
     assert host.show("Result", unit) == "success", host.journal(unit)
     assert not host.path(DOOR).exists()
     assert host.path(BUS).exists()
+
+
+def test_the_gateway_to_robots_serves_within_its_restrictions(host: BootedHost) -> None:
+    unit, settings = "bccnd-dndm.service", "/etc/bccnd/dndm.toml"
+    host.write(settings, '[dndm]\ndial = ["serial:///dev/ttyNONE"]\n')
+    host.run("systemctl", "start", unit)
+    wait_until(lambda: host.show("StatusText", unit) == "0 peers", "the gateway to have its daemon")
+    wait_until(lambda: '"peer not reached, trying again"' in host.journal(unit), "it to look for the device")
+    host.write(settings, "[dndm]\nstrict = true\n")
+    host.run("systemctl", "reload", unit)
+    wait_until(lambda: '"changed": ["dial", "strict"]' in host.journal(unit), "the reload")
+    host.run("systemctl", "stop", unit)
+    assert host.show("Result", unit) == "success", host.journal(unit)
+    assert "fault" not in host.journal(unit)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bccnd.backbone.settings import load as load_backbone
+from bccnd.dndm.settings import load as load_dndm
 from bccnd.mux.settings import load as load_mux
 from bccnd.pipeline import collect
 from bccnd.pipeline.cli import arguments
@@ -39,7 +40,8 @@ def settings_of(unit: Path) -> dict[str, list[str]]:
 
 def test_the_units_are_all_there() -> None:
     assert [unit.name for unit in UNITS] == [
-        "bccnd-backbone.service", "bccnd-collect@.service", "bccnd-collect@.timer", "bccnd-mux.service",
+        "bccnd-backbone.service", "bccnd-collect@.service", "bccnd-collect@.timer", "bccnd-dndm.service",
+        "bccnd-mux.service",
         "bccnd-pipeline.service",
         "bccnd-pipeline.timer", "bccnd-record.service", "bccnd-uplink.service", "bccnd.service", "bccnd.socket",
     ]  # fmt: skip
@@ -49,7 +51,7 @@ def test_systemd_verifies_the_units(tmp_path: Path) -> None:
     """With another program's path, as ours need not be installed where the tests run."""
     for unit in UNITS:
         text = re.sub(
-            r"/usr/bin/bccnd(-record|-pipeline|-collect|-backbone|-uplink|-mux)?\b",
+            r"/usr/bin/bccnd(-record|-pipeline|-collect|-backbone|-uplink|-mux|-dndm)?\b",
             shutil.which("true") or "",
             unit.read_text(),
         )
@@ -131,6 +133,27 @@ def test_the_mux_unit_uses_its_flags_and_has_descriptors(key: str) -> None:
     assert (settings.web, settings.web_publish) == ("", False)  # there is a page if the file says so
     assert settings.connections + settings.sessions + SPARE <= int(unit["LimitNOFILE"][0])
     assert invocation.check_only == (key == "ExecReload")
+
+
+@pytest.mark.parametrize("key", ["ExecStart", "ExecReload"])
+def test_the_dndm_unit_uses_its_flags(key: str) -> None:
+    unit = settings_of(FOLDER / "bccnd-dndm.service")
+    program, *argv = unit[key][0].split()
+    assert program == "/usr/bin/bccnd-dndm"
+    sample = str(ROOT / "etc" / "dndm.toml")
+    invocation = load_dndm([sample if word == "/etc/bccnd/dndm.toml" else word for word in argv], {})
+    assert (invocation.file, invocation.check_only) == (sample, key == "ExecReload")
+
+
+def test_with_serial_lines_the_dndm_unit_exposes_little(tmp_path: Path) -> None:
+    """The lines of a drop-in that the unit itself has as a comment."""
+    text = re.sub("^PrivateDevices=yes$", "", (FOLDER / "bccnd-dndm.service").read_text(), flags=re.MULTILINE)
+    lines = "PrivateDevices|DeviceAllow|SupplementaryGroups"
+    dropped = re.sub(rf"^#({lines})=", r"\1=", text, flags=re.MULTILINE)
+    assert dropped.count("DeviceAllow=char-tty") == 2
+    unit = tmp_path / "bccnd-dndm.service"
+    unit.write_text(dropped)
+    test_a_service_exposes_little(unit)
 
 
 def test_the_pipeline_unit_uses_what_the_collecting_one_fetches() -> None:

@@ -21,7 +21,7 @@ import (
 type driver struct {
 	options       bccn.Options
 	bus           *bccn.Client
-	events        chan string                     // notices about the connection
+	events        chan string                     // notices about the connection, and of watches
 	notices       chan []string                   // kind, count and code of each that nobody has asked for yet
 	reports       bool                            // notices go where they go by default
 	calls         chan call                       // of callbacks
@@ -305,6 +305,19 @@ var commands = map[string]command{
 	}},
 	"datagram": {1, 1, true, func(d *driver, words []string) ([]string, error) {
 		return nothing(d.bus.SendDatagram(background, []byte(words[0])))
+	}},
+	"watch": {1, 1, true, func(d *driver, words []string) ([]string, error) {
+		events := d.events
+		return nothing(d.bus.Watch(background, words[0], func(pattern string, wanted bool) {
+			answer := "no"
+			if wanted {
+				answer = "yes"
+			}
+			events <- "wanted " + encoded([]byte(pattern)) + " " + answer
+		}))
+	}},
+	"unwatch": {1, 1, true, func(d *driver, words []string) ([]string, error) {
+		return nothing(d.bus.Unwatch(background, words[0]))
 	}},
 	"heartbeat": {1, 2, true, func(d *driver, words []string) ([]string, error) {
 		return nothing(d.bus.Heartbeat(background, seconds(words[0]), strings.Join(words[1:], "")))

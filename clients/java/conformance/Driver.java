@@ -132,6 +132,8 @@ final class Driver {
             case "clients/0" -> () -> Words.of(bus.clients());
             case "sources/0" -> () -> Words.of(bus.sources());
             case "datagram/1" -> () -> done(() -> bus.sendDatagram(Words.bytes(words[0])));
+            case "watch/1" -> () -> done(() -> bus.watch(Words.text(words[0]), events::wanted));
+            case "unwatch/1" -> () -> done(() -> bus.unwatch(Words.text(words[0])));
             case "heartbeat/1" -> () -> done(() -> bus.heartbeat(Words.seconds(words[0]), ""));
             case "heartbeat/2" -> () -> done(() -> bus.heartbeat(Words.seconds(words[0]), Words.text(words[1])));
             case "pub/2" -> () -> done(() -> bus.publish(Words.text(words[0]), Words.bytes(words[1])));

@@ -55,6 +55,10 @@ final class Events {
         calls.add(new Call(word, message));
     }
 
+    void wanted(String pattern, boolean wanted) {
+        connection.add("wanted " + Words.of(pattern) + (wanted ? " yes" : " no"));
+    }
+
     void watch(Subscription callback) {
         callbacks.add(callback);
     }

@@ -30,6 +30,7 @@ final class Recipes {
         flow();
         clientStream();
         batch();
+        watching();
         requests();
         recordings();
         options();
@@ -128,6 +129,15 @@ final class Recipes {
                 }
             }
             bus.barrier(); // the daemon has them
+        }
+    }
+
+    private static void watching() throws InterruptedException {
+        BlockingQueue<Boolean> viewers = new LinkedBlockingQueue<>();
+        try (Bccn bus = Bccn.connect(); Bccn viewer = Bccn.connect()) {
+            viewer.subscribe("camera/>");
+            bus.watch("camera/front", (pattern, wanted) -> viewers.add(wanted));
+            System.out.println("somebody looks: " + viewers.take());
         }
     }
 

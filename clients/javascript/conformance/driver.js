@@ -306,6 +306,13 @@ const commands = {
   clients: [0, 0, async (d) => [encoded(JSON.stringify(await d.client.clients()))]],
   sources: [0, 0, async (d) => [encoded(JSON.stringify(await d.client.sources()))]],
   datagram: [1, 1, (d, [datagram]) => d.client.sendDatagram(datagram)],
+  watch: [1, 1, (d, [pattern]) => {
+    const { events } = d;
+    const told = (/** @type {string} */ about, /** @type {boolean} */ wanted) =>
+      void events.push(`wanted ${encoded(about)} ${wanted ? "yes" : "no"}`);
+    return d.client.watch(text(pattern), told);
+  }],
+  unwatch: [1, 1, (d, [pattern]) => d.client.unwatch(text(pattern))],
   heartbeat: [1, 2, (d, [wait, state]) => d.client.heartbeat(seconds(wait), state && text(state))],
   pub: [2, 2, (d, [channel, payload]) => d.client.publish(text(channel), payload)],
   "pub-to": [2, 2, (d, [target, payload]) => d.client.publishTo(text(target), payload)],

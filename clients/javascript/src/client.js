@@ -15,6 +15,7 @@ import { Session } from "./session.js";
 import { ALL, listen, subscribe, unsubscribe } from "./subscribing.js";
 import { asyncDispose, Subscription } from "./subscription.js";
 import { now, wait } from "./waiting.js";
+import { unwatch, watch } from "./watches.js";
 
 /** @typedef {import("./inbox.js").Stream} Stream */
 /** @typedef {import("./link.js").Platform} Platform */
@@ -324,6 +325,24 @@ export class Client {
   asRequest(message) {
     const found = questionOf(message);
     return found && new Request(message, found, this);
+  }
+
+  // --- to watch ---
+
+  /**
+   * Calls a function with the pattern and whether anybody else listens to what matches it, here or on another host: as
+   * soon as that is known, and at each change, over connections, too. Another call replaces the callback.
+   * @param {string} pattern
+   * @param {import("./watches.js").News} callback
+   * @param {Patience} [patience]
+   */
+  async watch(pattern, callback, patience) {
+    await watch(this.#session, pattern, callback, patience);
+  }
+
+  /** Ends that at once, even if it fails. @param {string} pattern @param {Patience} [patience] */
+  async unwatch(pattern, patience) {
+    await unwatch(this.#session, pattern, patience);
   }
 
   // --- the daemon ---

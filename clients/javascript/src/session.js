@@ -7,7 +7,7 @@
  *                     the duplex or the link ends; with `reconnect: false` for good
  *
  * Rules (clients/PROTOCOL.md, "Control requests", "Connecting again"):
- * 1. What is wanted (wishes, subscriptions) outlives a connection. The greeting says all of it to a new one first.
+ * 1. What is wanted (wishes, watches, subscriptions) outlives a connection. The greeting says all of it to a new one first.
  * 2. All else is `held` until then, and `unsent` until there is room. Answers come in the order of the requests: `asked`
  *    is a queue, too. A complaint about a SUB or UNSUB belongs to the request sent after it.
  * 3. What was published is with the daemon once a later request is answered; else it is in doubt when the connection
@@ -29,8 +29,8 @@ import { Ledger } from "./ledger.js";
 import { Notice, Notices, warn } from "./notices.js";
 import { buildControl, buildSub, isNumber, isPack, Message, PACKET_LIMIT, parse, unpack } from "./protocol.js";
 import { now, Pending, wait } from "./waiting.js";
+import { Watches } from "./watches.js";
 
-/** @typedef {import("./link.js").Platform} Platform */
 /** @typedef {import("./options.js").Settings} Settings */
 /** @typedef {import("./subscription.js").Patience} Patience */
 
@@ -49,6 +49,7 @@ export class Session {
   /** Bytes of a PACK; 0: packing is not agreed, or there is no connection. */
   packLimit = 0;
   ledger = new Ledger();
+  watches = new Watches(() => this.over !== undefined);
   /** Why there will never be a connection again. @type {errors.BccnError | undefined} */
   over;
   /** @type {Fifo<Entry>} */
@@ -68,7 +69,7 @@ export class Session {
   #connector;
 
   /**
-   * @param {Platform} platform
+   * @param {import("./link.js").Platform} platform
    * @param {Settings} settings
    */
   constructor(platform, settings) {
@@ -129,7 +130,8 @@ export class Session {
    */
   async #introduce(ended, signal, again) {
     const wanted = WISHES.filter((key) => this.wishes.has(key));
-    const greeting = wanted.map((key) => new Entry([buildControl(key, this.wishes.get(key))], { key }));
+    const wishes = wanted.map((key) => new Entry([buildControl(key, this.wishes.get(key))], { key }));
+    const greeting = [...wishes, ...this.watches.entries()];
     for (const each of greeting) if (each.expected === "tap") each.granted = () => void (this.inbox.isTap = true);
     const subs = [...this.inbox.subscriptions].filter((each) => !each.isPending).map((each) => buildSub("SUB", each.pattern));
     const last = new Entry([...subs, buildControl("whoami")], { key: "whoami" });
@@ -260,6 +262,7 @@ export class Session {
    */
   #control(key, value) {
     const asked = this.#asked.first;
+    if (key === "wanted") this.watches.hear(value);
     if (key === "error") {
       this.#complain(errors.rejected(value));
     } else if (key === "dropped" && isNumber(value)) {

@@ -22,6 +22,7 @@ type Run = fn(&mut Driver, &Client, &[Vec<u8>]) -> Words;
 enum Event {
     Notice(Notice),
     Call(&'static str, Message),
+    News(String, bool),
 }
 
 /// The state of the script.
@@ -128,7 +129,7 @@ fn json(result: Result<String, Error>) -> Words {
 }
 
 /// Commands for an open client: name, least and most words.
-const COMMANDS: [(&str, usize, usize, Run); 28] = [
+const COMMANDS: [(&str, usize, usize, Run); 30] = [
     ("whoami", 0, 0, |_, bus, _| Ok(vec![encoded(bus.name().as_bytes())])),
     ("name", 1, 1, |_, bus, words| {
         bus.set_name(&text(&words[0])).map_err(fault)?;
@@ -169,6 +170,13 @@ const COMMANDS: [(&str, usize, usize, Run); 28] = [
             Ok([time, encoded(&origin.datagram)].into_iter().chain(interface).collect())
         }
     }),
+    ("watch", 1, 1, |driver, bus, words| {
+        let events = driver.events.0.clone();
+        nothing(bus.watch(&text(&words[0]), move |pattern, wanted| {
+            let _ = events.send(Event::News(pattern.into(), wanted)); // as with notices
+        }))
+    }),
+    ("unwatch", 1, 1, |_, bus, words| nothing(bus.unwatch(&text(&words[0])))),
     ("heartbeat", 1, 2, |_, bus, words| {
         nothing(bus.heartbeat(seconds(&words[0]), &text(words.get(1).map_or(b"", |word| word))))
     }),
@@ -323,6 +331,10 @@ impl Driver {
                     if matches!(notice.kind, NoticeKind::Disconnected | NoticeKind::Reconnected) {
                         self.held.push_back(vec![word_of(notice.kind).into()]);
                     }
+                }
+                Event::News(pattern, wanted) => {
+                    let answer = if wanted { "yes" } else { "no" };
+                    self.held.push_back(vec!["wanted".into(), encoded(pattern.as_bytes()), answer.into()]);
                 }
                 Event::Call(word, message) => self.hold_message(word, &message),
             }

@@ -240,6 +240,26 @@ impl Client {
         self.shared.peek().notify(NoticeKind::Rejected, 1, Some(error.code().clone()), text);
     }
 
+    // --- watching ---
+
+    /// Has `callback` called with the pattern and whether anybody else listens to channels that match it, here or on
+    /// another host: as soon as it is known, and at each change. A program can so make data only while somebody wants
+    /// it. Like notices, news are told at the end of any call that learns of them; the callback may call every function
+    /// of a clone of the client.
+    ///
+    /// A watch lasts until [`Client::unwatch`], over reconnections, too: then the callback is called only if the state
+    /// differs. Another call for the pattern replaces the callback, which is told anew. The errors are those of
+    /// [`Client::subscribe`]; it needs the right to publish on all channels of the pattern.
+    pub fn watch(&self, pattern: &str, callback: impl FnMut(&str, bool) + Send + 'static) -> Result<()> {
+        self.run(self.shared.watch(pattern, Arc::new(Mutex::new(callback))))
+    }
+
+    /// Ends the watch of `pattern` at once, even if the daemon does not answer. To end one that is not there does
+    /// nothing.
+    pub fn unwatch(&self, pattern: &str) -> Result<()> {
+        self.run(self.shared.unwatch(pattern))
+    }
+
     // --- what else the daemon does ---
 
     /// Has the daemon publish `text` on `heartbeat/<name>` every so many whole seconds, and `leaving` when the client

@@ -103,8 +103,9 @@ impl Session {
             ("whoami", Some("")),
         ];
         let requests = wishes.iter().filter_map(|(key, value)| value.map(|value| format!("CMSG {key}\0{value}")));
+        let watches = self.watches.iter().map(|each| format!("CMSG watch\0{}", each.pattern));
         let subscriptions = self.inbox.patterns().map(|pattern| format!("SUB {pattern}"));
-        requests.chain(subscriptions).map(String::into_bytes).collect()
+        requests.chain(watches).chain(subscriptions).map(String::into_bytes).collect()
     }
 
     /// Goes on with a greeting. The error is that of a first connection, which the program has to know.
@@ -212,6 +213,7 @@ impl Session {
         self.let_go();
         self.closed = true;
         self.garbage.extend(self.inbox.clear());
+        self.ended.append(&mut self.watches);
         let ids: Vec<_> = self.inbox.subscriptions.iter().map(|each| each.id).collect();
         for id in ids {
             self.garbage.extend(self.inbox.end(id));

@@ -25,6 +25,7 @@ mod subscription;
 mod tasks;
 #[cfg(test)]
 mod vectors;
+mod watch;
 
 #[cfg(feature = "tokio")]
 pub use batch::AsyncBatch;

@@ -11,6 +11,7 @@ use crate::inbox::{Callback, Source, Target, LISTENER};
 use crate::protocol::{append_msg, build_control, build_sub, unpack, Message};
 use crate::session::{deadline_in, is_past, Ask, Change, Deadline, Sent, Session, Wait, BACKLOG_LIMIT, GLANCE_PACKETS};
 use crate::shared::{AtEnd, Shared};
+use crate::watch::{OnNews, Watch};
 use crate::{Client, Error, Result};
 
 /// poll(2) does not wait until the kernel has memory again.
@@ -468,6 +469,18 @@ impl Shared {
         let settled = result.as_ref().map_or_else(|error| error.code().is_of_the_daemon(), |_| true);
         answered.store(u64::from(settled), Ordering::Relaxed);
         result.map(drop)
+    }
+
+    // --- watching ---
+
+    pub(crate) async fn watch(&self, pattern: &str, callback: OnNews) -> Result<()> {
+        let change = Change::Watch(Watch::new(pattern, callback));
+        self.control("watch", pattern, change, self.usual_deadline()).await.map(drop)
+    }
+
+    pub(crate) async fn unwatch(&self, pattern: &str) -> Result<()> {
+        self.lock()?.end_watch(pattern);
+        self.control("unwatch", pattern, Change::Nothing, self.usual_deadline()).await.map(drop)
     }
 
     // --- receiving ---

@@ -141,6 +141,7 @@ impl Session {
                 self.notify(NoticeKind::Lost, count, None, text);
             }
             "revoked" => self.notify(NoticeKind::Revoked, 1, None, format!("no longer allowed: {value}")),
+            "wanted" => self.handle_wanted(&value),
             "closing" => {
                 let text = format!("the daemon closes the connection: {value}");
                 self.notify(NoticeKind::Closing, 0, None, text);
@@ -183,6 +184,7 @@ impl Session {
             Change::Nothing => {}
             Change::Hold(id) => self.inbox.get(id).into_iter().for_each(|each| each.held = true),
             Change::Hear => self.hearing = true,
+            Change::Watch(watch) => self.begin_watch(watch),
             Change::Name(name) => self.options.name = Some(name),
             Change::Heartbeat(value) => self.heartbeat = value,
             Change::Listen(callback) => {

@@ -10,7 +10,7 @@
 //! Rules:
 //! 1. No function here waits: it does what can be done now. `operations.rs` waits, without the lock of the session, and
 //!    then tries again; so any number of threads or tasks use one session, and each may read what another waits for.
-//! 2. The session remembers name, options and subscriptions; a greeting says all of them on a new connection. Until it
+//! 2. The session remembers name, options, watches and subscriptions; a greeting says all of them on a new connection. Until it
 //!    is answered, nothing else is sent.
 //! 3. One question at a time is asked: a packet, and a numbered ping. When the pong arrives, everything that the daemon
 //!    has to say about the packet has arrived. A late pong to an earlier question has another number.
@@ -35,6 +35,7 @@ use crate::notice::{Notice, NoticeKind};
 use crate::protocol::Handle;
 use crate::request::Exchange;
 use crate::socket::{generation, random, watch_forks, Bell, Readiness, Socket};
+use crate::watch::Watch;
 use crate::{Error, Options, Result, Tap};
 
 /// When a wait ends; `None`: never.
@@ -92,6 +93,7 @@ pub(crate) enum Change {
     Hear, // listen for replies alone
     Listen(Option<Callback>),
     Name(String),
+    Watch(Watch),
     Heartbeat(Option<String>),
 }
 
@@ -146,6 +148,7 @@ pub(crate) struct Session {
     // what the program wants
     pub(crate) options: Options,
     pub(crate) heartbeat: Option<String>,
+    pub(crate) watches: Vec<Watch>,
     pub(crate) hearing: bool, // listens, but only for replies
     pub(crate) closed: bool,
     pub(crate) inbox: Inbox,
@@ -183,7 +186,9 @@ pub(crate) struct Session {
     pub(crate) missing: u64, // before the next message
     pub(crate) lost: u64,
     pub(crate) notices: VecDeque<Notice>,
+    pub(crate) news: bool,             // of watches, perhaps
     pub(crate) garbage: Vec<Callback>, // to be dropped without the lock
+    pub(crate) ended: Vec<Watch>,      // so, too
     pub(crate) handle: Handle,
 
     // for those who wait
@@ -211,6 +216,7 @@ impl Session {
         Ok(Session {
             options,
             heartbeat: None,
+            watches: Vec::new(),
             hearing: false,
             closed: false,
             inbox: Inbox::default(),
@@ -242,7 +248,9 @@ impl Session {
             missing: 0,
             lost: 0,
             notices: VecDeque::new(),
+            news: false,
             garbage: Vec::new(),
+            ended: Vec::new(),
             handle,
             changes: 0,
             waiting: 0,
@@ -271,6 +279,7 @@ impl Session {
         let mut child = Session {
             options: take(&mut self.options),
             heartbeat: take(&mut self.heartbeat),
+            watches: take(&mut self.watches),
             hearing: self.hearing,
             closed: self.closed,
             inbox: take(&mut self.inbox),

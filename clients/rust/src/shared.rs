@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     session: Mutex<Session>,
     changed: Condvar,
     on_notice: Mutex<OnNotice>,
-    untold: AtomicBool, // there may be notices, or what is to be dropped
+    untold: AtomicBool, // there may be notices, news of watches, or what is to be dropped
     #[cfg(feature = "tokio")]
     pub(crate) reactor: Option<crate::reactor::Reactor>, // of tasks; without it threads wait
 }
@@ -58,7 +58,7 @@ impl Drop for Locked<'_> {
         if self.watched {
             self.ring();
         }
-        if !self.notices.is_empty() || !self.garbage.is_empty() {
+        if !self.notices.is_empty() || self.news || !self.garbage.is_empty() || !self.ended.is_empty() {
             self.shared.untold.store(true, Ordering::Relaxed);
         }
         if self.waiting > 0 && self.changes != self.seen {
@@ -182,25 +182,37 @@ impl Shared {
 
     // --- functions of the program ---
 
-    /// Tells the program of notices, one after the other; what comes meanwhile in other threads, too.
+    /// Tells the program of notices and news, one after the other; what comes meanwhile in other threads, too.
     pub(crate) fn tell(&self) {
         if !self.untold.load(Ordering::Relaxed) {
             return;
         }
         loop {
             let mut session = self.peek();
-            let garbage = take(&mut session.garbage);
-            let notice = match session.telling {
-                None => session.notices.pop_front(),
-                Some(_) => None,
+            let garbage = (take(&mut session.garbage), take(&mut session.ended));
+            let (notice, news) = match session.telling {
+                None => match session.notices.pop_front() {
+                    None => (None, session.take_news()),
+                    notice => (notice, None),
+                },
+                Some(_) => (None, None),
             };
-            session.telling = session.telling.or(notice.as_ref().map(|_| current().id()));
+            if notice.is_some() || news.is_some() {
+                session.telling = Some(current().id());
+            }
             self.untold.store(false, Ordering::Relaxed); // the lock is let go of after this
             drop(session);
             drop(garbage);
-            let Some(notice) = notice else { return };
+            if notice.is_none() && news.is_none() {
+                return;
+            }
             let _ended = AtEnd(|| self.peek().telling = None);
-            self.on_notice.lock().unwrap_or_else(PoisonError::into_inner)(&notice);
+            if let Some(notice) = notice {
+                self.on_notice.lock().unwrap_or_else(PoisonError::into_inner)(&notice);
+            }
+            if let Some((callback, pattern, wanted)) = news {
+                callback.lock().unwrap_or_else(PoisonError::into_inner)(&pattern, wanted);
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -173,6 +173,17 @@ impl AsyncClient {
             }
             Ok(())
         })
+    }
+
+    /// Has `callback` told whether anybody else listens, like [`Client::watch`]. It must not block: a task awaits what
+    /// else there is to do.
+    pub async fn watch(&self, pattern: &str, callback: impl FnMut(&str, bool) + Send + 'static) -> Result<()> {
+        self.run(self.shared().watch(pattern, Arc::new(Mutex::new(callback)))).await
+    }
+
+    /// Ends that, like [`Client::unwatch`].
+    pub async fn unwatch(&self, pattern: &str) -> Result<()> {
+        self.run(self.shared().unwatch(pattern)).await
     }
 
     /// Has the daemon publish heartbeats, like [`Client::heartbeat`].

@@ -265,6 +265,36 @@ fn a_stream_that_is_dropped_wakes_who_waits_at_the_client() {
 }
 
 #[test]
+fn a_callback_of_a_watch_uses_a_clone_of_its_client() {
+    let (bus, channel) = open(Options::new());
+    let watched = format!("{channel}/watched");
+    let (sender, told) = std::sync::mpsc::channel();
+    let clone = bus.clone();
+    bus.watch(&watched, move |pattern, wanted| {
+        if wanted {
+            clone.publish(pattern, "at last").unwrap();
+            clone.barrier().unwrap();
+            clone.unwatch(pattern).unwrap();
+        }
+        sender.send((pattern.to_string(), wanted)).unwrap();
+    })
+    .unwrap();
+    let receive = |told: &std::sync::mpsc::Receiver<_>| loop {
+        bus.receive_timeout(Duration::from_millis(20)).unwrap();
+        if let Ok(news) = told.try_recv() {
+            break news;
+        }
+    };
+    assert_eq!(receive(&told), (watched.clone(), false));
+    let listener = Client::open().unwrap();
+    listener.subscribe(&watched).unwrap();
+    assert_eq!(receive(&told), (watched.clone(), true));
+    assert_eq!(listener.receive().unwrap().text(), "at last");
+    assert!(told.recv().is_err(), "the callback is dropped");
+    assert_eq!(*bus.watch("!here", |_, _| ()).unwrap_err().code(), Code::BadPattern);
+}
+
+#[test]
 fn a_request_is_replied_to_later() {
     let (bus, channel) = open(Options::new().format(Format::Full));
     let (sender, requests) = std::sync::mpsc::channel();

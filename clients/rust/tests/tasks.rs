@@ -122,6 +122,27 @@ fn a_batch_has_been_handed_over_once_it_is_flushed() {
 }
 
 #[test]
+fn a_watch_is_told_while_a_task_receives() {
+    with(Options::new(), |bus, channel| async move {
+        let (sender, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let listener = AsyncClient::open().await?;
+        let _listening = listener.subscribe(&channel).await?;
+        bus.watch(&channel, move |_, wanted| sender.send(wanted).unwrap()).await?;
+        let receiving = tokio::spawn({
+            let bus = bus.clone();
+            async move { bus.receive().await }
+        });
+        assert_eq!(told.recv().await, Some(true));
+        listener.close();
+        assert_eq!(told.recv().await, Some(false));
+        receiving.abort();
+        bus.unwatch(&channel).await?;
+        assert_eq!(told.recv().await, None); // the callback is dropped
+        Ok(())
+    });
+}
+
+#[test]
 fn replies_end_with_their_time() {
     with(Options::new().format(Format::Full), |bus, channel| async move {
         let serving = tokio::spawn(bus.serve(&channel, |_| async { Some("one") }).await?);

@@ -12,6 +12,7 @@ final class AllChecks {
         PacketChecks.run();
         CarrierChecks.run(Path.of(arguments[0]), arguments[1]);
         LiveChecks.run();
+        WatchChecks.run();
         Checks.end();
     }
 }

@@ -8,6 +8,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.function.BiConsumer;
 import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.function.Supplier;
@@ -299,6 +300,33 @@ public final class Bccn implements AutoCloseable {
      */
     public Batch batch() {
         return new Batch(this);
+    }
+
+    /**
+     * Has a callback told whether anybody else on this host or another one listens to channels that match: as soon as
+     * it is known, and at each change. A program can so make data only while somebody wants it. The callback is called
+     * in a thread of its own, once at a time, and may call any function of this package; while it runs, only the last
+     * state is kept. A watch lasts until {@link #unwatch}, over reconnections, too: then the callback is called only if
+     * the state differs. Another call for the pattern replaces the callback, which is told anew. It needs the right to
+     * publish on all channels of the pattern.
+     *
+     * @param pattern which channels
+     * @param callback gets the pattern, and whether anybody listens
+     */
+    public void watch(String pattern, BiConsumer<String, Boolean> callback) {
+        Objects.requireNonNull(callback);
+        ask("watch", pattern, answer -> session.watches.begin(pattern, callback));
+    }
+
+    /**
+     * Ends a watch at once, even if it fails: no call of the callback begins any more. To end one that is not there does
+     * nothing.
+     *
+     * @param pattern which was watched
+     */
+    public void unwatch(String pattern) {
+        run(() -> session.watches.end(pattern));
+        ask("unwatch", pattern, null);
     }
 
     // --- to receive ---

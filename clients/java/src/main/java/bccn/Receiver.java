@@ -61,6 +61,7 @@ final class Receiver {
                 session.notices.lost(value, count);
             }
             case "revoked" -> session.notices.add(REVOKED, "no longer allowed: " + value, 1, null);
+            case "wanted" -> session.watches.hear(value);
             case "closing" -> session.notices.add(CLOSING, "the daemon closes the connection: " + value, 0, null);
             default -> {
                 if (!session.asked.isEmpty() && session.asked.element().key.equals(key)) {

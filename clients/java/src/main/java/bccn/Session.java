@@ -20,7 +20,7 @@ import java.util.function.Supplier;
  * {@link Receiver}, {@link Router} and {@link Exchanges}; one lock guards them all, and nobody does I/O under it.
  *
  * <ol>
- *   <li>The client remembers name, options and subscriptions; {@link #greeting} sends all of them to a new link.
+ *   <li>The client remembers name, options, watches and subscriptions; {@link #greeting} sends all of them to a new link.
  *   <li>One thread reads the link to its end and then makes a new one. While too much waits for the program the door
  *       gets no credit, so that messages wait in the bounded queue of the daemon. It gets credit while a call waits for
  *       the daemon; otherwise two programs that wait for each other would wait for ever.
@@ -59,6 +59,7 @@ final class Session {
     final Calls calls = new Calls(this);
     final Exchanges exchanges = new Exchanges(this);
     final Receiver receiver = new Receiver(this);
+    final Watches watches = new Watches(this);
 
     Link link; // null while there is none
     private Link current; // that is being made, or is there
@@ -230,6 +231,9 @@ final class Session {
         say(packets, options.tap != Tap.OFF, "tap", options.tap == Tap.ON ? "on" : "interface", null);
         say(packets, !heartbeat.isEmpty(), "heartbeat", heartbeat, null);
         say(packets, router.hears(), "listen", "", null);
+        for (String pattern : watches.patterns()) {
+            say(packets, true, "watch", pattern, null);
+        }
         for (Subscription each : router.subscriptions) {
             packets.add(Packets.subscription("SUB", each.pattern()));
         }

@@ -1,0 +1,48 @@
+"""What a gateway says of itself: counters for metrics, and of these what was lost."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from bccnd.dndm.link import Link
+
+# Of a link: messages that did not go where somebody wanted them, by what the counters call it.
+LOST = ("slow", "too large", "too large for the host", "too large for the segment")
+# Of the bus.
+LOST_THERE = {
+    "missed": "missed",
+    "refused": "refused by the daemon",
+    "away": "no daemon",
+    "not taken": "daemon too slow",
+}
+# Of a link, and no fault of the peer.
+QUIET = ("faults", "again", "hops", "pong", "RESULT", "NOTIFY_INTENT")
+
+
+def counted(ended: Counter[str], links: Iterable[Link]) -> Counter[str]:
+    """What was counted of all links, those that have ended, too."""
+    counts = ended.copy()
+    for link in links:
+        counts.update(link.counts)
+    return counts
+
+
+def lost(counts: Counter[str], bus: Counter[str]) -> dict[str, int]:
+    """By reason."""
+    there = {reason: bus[name] for name, reason in LOST_THERE.items()}
+    return {name: counts[name] for name in LOST} | there
+
+
+def closed(counts: Counter[str]) -> dict[str, int]:
+    """Connections that the gateway has ended, by reason."""
+    prefix = "closed: "
+    return {name.removeprefix(prefix): count for name, count in counts.items() if name.startswith(prefix)}
+
+
+def faults(counts: Counter[str]) -> dict[str, int]:
+    """Frames, adverts and messages of peers that were refused, by what was wrong."""
+    others = {*LOST, *QUIET}
+    return {
+        name: count
+        for name, count in counts.items()
+        if name not in others and not name.startswith("closed: ")
+    }

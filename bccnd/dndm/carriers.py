@@ -1,0 +1,240 @@
+"""The connections of a gateway, whatever carries them: where peers come in, how they are dialled, who is written to.
+
+Each has a number, by which the core knows it as a link. Nothing is decided here but who may come: by network. A
+device at which peers are waited for is opened again, every LINE_SECONDS, once it is gone.
+"""
+
+import asyncio
+import os
+from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable, Iterable, Sequence
+from ipaddress import ip_address
+from itertools import count
+from socket import socket
+from typing import Protocol
+
+from bccnd.dndm import tcp
+from bccnd.dndm.datagrams import Datagrams, dial_datagrams
+from bccnd.dndm.options import Network
+from bccnd.dndm.stream import Stream
+from bccnd.wire.dndm import peers
+from bccnd.wire.dndm.peers import Peer
+
+# Seconds for a connection to be made, and until a device is looked for again.
+DIAL_SECONDS = 10.0
+LINE_SECONDS = 2.0
+
+
+class Owner(Protocol):
+    def opened(self, number: int, scheme: str, dialled: Peer | None, *, broadcast: bool = False) -> None: ...
+
+    def wants(self, number: int, route: str) -> bool: ...
+
+    def not_reached(self, peer: Peer, reason: str, *, dialled: bool = True) -> None: ...
+
+    def heard(self, number: int, data: bytes) -> None: ...
+
+    def wrote(self, number: int) -> None: ...
+
+    def ended(self, number: int, reason: str) -> None: ...
+
+
+class Carrier(Protocol):
+    """What carries one link. ``waiting``: bytes that are still to be written."""
+
+    waiting: int
+
+    def send(self, data: bytes) -> None: ...
+
+    def hold(self) -> None:
+        """Read nothing for now."""
+
+    def read_on(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Carriers:
+    """``accept``: networks from which peers may come. ``refused``: how many came from others. ``bus``: its name."""
+
+    def __init__(
+        self, loop: AbstractEventLoop, owner: Owner, accept: Sequence[Network], bus: str = ""
+    ) -> None:
+        self.accept = accept
+        self.bus = bus
+        self.refused = 0
+        self._loop = loop
+        self._owner = owner
+        self._numbers = count(1)
+        self._carriers: dict[int, Carrier] = {}
+        self._listeners: list[tcp.Listener | Datagrams] = []
+        # Devices at which peers are waited for: the links, and those that are opened again.
+        self._lines: dict[int, Peer] = {}
+        self._again: set[TimerHandle] = set()
+
+    def open(self, urls: Iterable[str]) -> None:
+        """Let peers come in. Raises ``BccndError``."""
+        for peer in map(peers.parse, urls):
+            if peer.scheme == "tcp":
+                self._listeners.append(tcp.Listener(self._loop, peer, self._accepted))
+            elif peer.scheme == "udp":
+                self._listeners.append(Datagrams.listen(self._loop, peer, self))
+            else:
+                self._wait_on(peer)
+
+    async def dial(self, peer: Peer) -> None:
+        """Connect to a peer, and say what came of it."""
+        try:
+            if peer.scheme == "serial":
+                self._open_line(peer, dialled=True)
+                return
+            async with asyncio.timeout(DIAL_SECONDS):
+                if peer.scheme == "udp":
+                    datagrams = await dial_datagrams(self._loop, peer, self)
+                else:
+                    made = await tcp.dial(self._loop, peer)
+        except TimeoutError:
+            self._owner.not_reached(peer, "no answer")
+        except OSError as error:
+            self._owner.not_reached(peer, _reason(error))
+        else:
+            if peer.scheme == "udp":
+                datagrams.begin(peer, self.bus)
+            else:
+                self._add_socket(made, peer)
+
+    # -- of one link
+
+    def send(self, number: int, data: bytes) -> None:
+        if carrier := self._carriers.get(number):
+            carrier.send(data)
+
+    def waiting(self, number: int) -> int:
+        """Bytes that are still to be written."""
+        carrier = self._carriers.get(number)
+        return carrier.waiting if carrier else 0
+
+    def hold(self, number: int) -> None:
+        if carrier := self._carriers.get(number):
+            carrier.hold()
+
+    def read_on(self, number: int) -> None:
+        if carrier := self._carriers.get(number):
+            carrier.read_on()
+
+    def close(self, number: int) -> None:
+        if carrier := self._carriers.pop(number, None):
+            carrier.close()
+            self._line_ended(number)
+
+    # -- the end
+
+    def stop(self) -> None:
+        """Let nobody in, and read nothing more."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        for timer in self._again:
+            timer.cancel()
+        self._again.clear()
+        for carrier in self._carriers.values():
+            carrier.hold()
+
+    def end(self) -> None:
+        self._lines.clear()
+        self.stop()
+        for number in list(self._carriers):
+            self.close(number)
+
+    # -- what carriers say
+
+    def add(
+        self,
+        carrier_of: Callable[[int], Carrier],
+        scheme: str,
+        dialled: Peer | None,
+        *,
+        line: Peer | None = None,
+        broadcast: bool = False,
+    ) -> None:
+        """A new link, of what ``carrier_of`` makes for its number. ``line``: the device, if a peer is waited for."""
+        number = next(self._numbers)
+        self._carriers[number] = carrier_of(number)
+        if line is not None:
+            self._lines[number] = line
+        self._owner.opened(number, scheme, dialled, broadcast=broadcast)
+
+    def heard(self, number: int, data: bytes) -> None:
+        self._owner.heard(number, data)
+
+    def wants(self, number: int, route: str) -> bool:
+        return self._owner.wants(number, route)
+
+    def wrote(self, number: int) -> None:
+        self._owner.wrote(number)
+
+    def ended(self, number: int, reason: str) -> None:
+        self._carriers.pop(number, None)
+        self._line_ended(number)
+        self._owner.ended(number, reason)
+
+    def admits(self, address: str) -> bool:
+        """Whether a peer may come from there; an address of IPv4 may be written as one of IPv6."""
+        known = ip_address(address.partition("%")[0])
+        mapped = getattr(known, "ipv4_mapped", None) or known
+        admitted = any(mapped in network for network in self.accept)
+        self.refused += not admitted
+        return admitted
+
+    def _accepted(self, made: socket, address: str) -> None:
+        if self.admits(address):
+            self._add_socket(made, None)
+        else:
+            made.close()
+
+    def _add_socket(self, made: socket, dialled: Peer | None) -> None:
+        descriptor = made.detach()
+        self.add(
+            lambda number: Stream(self._loop, number, descriptor, lambda: os.close(descriptor), self),
+            "tcp",
+            dialled,
+        )
+
+    # -- serial lines
+
+    def _open_line(self, peer: Peer, *, dialled: bool) -> None:
+        """Raises ``OSError``."""
+        from bccnd.dndm.serial_line import open_line  # loaded only where it is used
+
+        descriptor, shut = open_line(peer)
+        self.add(
+            lambda number: Stream(self._loop, number, descriptor, shut, self),
+            "serial",
+            peer if dialled else None,
+            line=None if dialled else peer,
+        )
+
+    def _wait_on(self, peer: Peer) -> None:
+        """Open a device for who may come by it; again later if it is not there."""
+        try:
+            self._open_line(peer, dialled=False)
+        except OSError as error:
+            self._owner.not_reached(peer, _reason(error), dialled=False)
+            self._wait_again(peer)
+
+    def _line_ended(self, number: int) -> None:
+        if peer := self._lines.pop(number, None):
+            self._wait_again(peer)
+
+    def _wait_again(self, peer: Peer) -> None:
+        def again() -> None:
+            self._again.discard(timer)
+            self._wait_on(peer)
+
+        timer = self._loop.call_later(LINE_SECONDS, again)
+        self._again.add(timer)
+
+
+def _reason(error: OSError) -> str:
+    """In the system's words, without what loops and libraries add; a name that cannot be resolved has none."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)

@@ -1,0 +1,38 @@
+"""Serial lines, by pyserial: it opens and sets the device, and the loop has the descriptor from then on."""
+
+import termios
+from collections.abc import Callable
+from contextlib import suppress
+
+from serial import Serial
+
+from bccnd.wire.dndm.peers import Peer
+
+
+def open_line(peer: Peer) -> tuple[int, Callable[[], None]]:
+    """The descriptor of a device, which does not block, and what closes it. Raises ``OSError``.
+
+    Nobody else who asks for it can have it meanwhile.
+    """
+    wanted = peer.serial()
+    try:
+        line = Serial(
+            peer.address,
+            baudrate=wanted.baud,
+            bytesize=wanted.bits,
+            parity=wanted.parity,
+            stopbits=wanted.stop_bits,
+            timeout=0,
+            write_timeout=0,
+            exclusive=True,
+        )
+    except (termios.error, ValueError) as error:
+        raise OSError(f"the device cannot be set like that: {error}") from None
+
+    def shut() -> None:
+        with suppress(OSError, termios.error):  # of a device that is gone
+            line.reset_output_buffer()  # the kernel would wait until all is sent
+        with suppress(OSError):
+            line.close()
+
+    return line.fileno(), shut

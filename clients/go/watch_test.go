@@ -1,0 +1,59 @@
+package bccn
+
+import (
+	"net"
+	"testing"
+)
+
+// What a callback of a watch is told, and when: the conformance suite has the rest.
+
+func TestASlowCallbackOfAWatchIsToldTheLastState(t *testing.T) {
+	daemon := serveScripted(t, nil)
+	bus, conn := daemon.open(t, Options{})
+	ctx := within(t, patience)
+	told := make(chan bool)
+	must(t, bus.Watch(ctx, "a", func(_ string, wanted bool) {
+		told <- wanted
+		told <- wanted
+	}))
+	say(conn, "CMSG wanted\x00here a")
+	same(t, <-told, true)
+	for _, where := range []string{"no", "elsewhere", "no"} {
+		say(conn, "CMSG wanted\x00"+where+" a")
+	}
+	must(t, bus.Barrier(ctx)) // it has been read
+	same(t, <-told, true)
+	same(t, <-told, false)
+	say(conn, "CMSG wanted\x00here a")
+	say(conn, "CMSG wanted\x00no a")
+	must(t, bus.Barrier(ctx))
+	same(t, <-told, false)
+	say(conn, "CMSG wanted\x00here a")
+	same(t, <-told, true)
+	<-told
+}
+
+func TestACallbackMayEndItsWatchAndBeginAnother(t *testing.T) {
+	daemon := serveScripted(t, func(conn *net.UnixConn, packet string) bool {
+		if packet == "CMSG watch\x00a" || packet == "CMSG watch\x00b" {
+			say(conn, packet)
+			say(conn, "CMSG wanted\x00here "+packet[len(packet)-1:])
+			return true
+		}
+		return false
+	})
+	bus, conn := daemon.open(t, Options{})
+	ctx := within(t, patience)
+	told, ended := make(chan string, 10), make(chan struct{})
+	must(t, bus.Watch(ctx, "a", func(pattern string, _ bool) {
+		defer close(ended)
+		told <- pattern
+		must(t, bus.Unwatch(ctx, pattern))
+		must(t, bus.Watch(ctx, "b", func(pattern string, _ bool) { told <- pattern }))
+	}))
+	same(t, <-told+<-told, "ab")
+	<-ended
+	say(conn, "CMSG wanted\x00no a")
+	must(t, bus.Barrier(ctx))
+	same(t, len(told), 0)
+}

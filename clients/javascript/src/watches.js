@@ -1,0 +1,96 @@
+/** Who is told whether anybody listens (clients/PROTOCOL.md, "Watches"). */
+
+import { Entry } from "./entry.js";
+import { InvalidError } from "./errors.js";
+import { report } from "./notices.js";
+import { buildControl } from "./protocol.js";
+
+/** @typedef {import("./session.js").Session} Session */
+/** @typedef {import("./subscription.js").Patience} Patience */
+/** @typedef {(pattern: string, wanted: boolean) => unknown} News */
+/** @typedef {{callback: News, wanted: boolean, told: boolean | undefined, isTelling: boolean}} Watch */
+
+/**
+ * What the daemon says of a watch is a state. A callback is told of changes, and while it runs the last state replaces
+ * those before it.
+ */
+export class Watches {
+  /** By pattern. @type {Map<string, Watch>} */
+  #all = new Map();
+  #isOver;
+
+  /** @param {() => boolean} isOver  nobody is told any more */
+  constructor(isOver) {
+    this.#isOver = isOver;
+  }
+
+  /**
+   * @param {string} pattern
+   * @param {News} callback  in place of an earlier one
+   */
+  begin(pattern, callback) {
+    this.#all.set(pattern, { callback, wanted: false, told: undefined, isTelling: false });
+  }
+
+  /** @param {string} pattern */
+  end(pattern) {
+    this.#all.delete(pattern);
+  }
+
+  /** What a new connection is asked. */
+  entries() {
+    return [...this.#all.keys()].map((pattern) => new Entry([buildControl("watch", pattern)], { key: "watch" }));
+  }
+
+  /** @param {string} news  `<where> <pattern>` */
+  hear(news) {
+    const [where, pattern] = news.split(" ", 2);
+    const watch = this.#all.get(pattern);
+    if (!watch) return;
+    watch.wanted = where !== "no"; // a newer daemon may have more words
+    if (watch.isTelling) return;
+    watch.isTelling = true;
+    queueMicrotask(() => this.#tell(pattern, watch));
+  }
+
+  /**
+   * @param {string} pattern
+   * @param {Watch} watch
+   */
+  async #tell(pattern, watch) {
+    while (this.#all.get(pattern) === watch && watch.told !== watch.wanted && !this.#isOver()) {
+      const wanted = (watch.told = watch.wanted);
+      await report(() => watch.callback(pattern, wanted));
+    }
+    watch.isTelling = false;
+  }
+}
+
+/**
+ * Returns when the daemon has agreed. If it throws, there is no new watch, also where the answer comes later.
+ * @param {Session} session
+ * @param {string} pattern
+ * @param {News} callback
+ * @param {Patience} [patience]
+ */
+export async function watch(session, pattern, callback, patience) {
+  if (typeof callback !== "function") throw new InvalidError("to watch needs a callback");
+  let isGivenUp = false;
+  const granted = () => void (isGivenUp || session.watches.begin(pattern, callback));
+  try {
+    await session.ask("watch", pattern, { ...patience, granted });
+  } catch (error) {
+    isGivenUp = true;
+    throw error;
+  }
+}
+
+/**
+ * @param {Session} session
+ * @param {string} pattern
+ * @param {Patience} [patience]
+ */
+export async function unwatch(session, pattern, patience) {
+  session.watches.end(pattern);
+  await session.ask("unwatch", pattern, patience);
+}

@@ -1,0 +1,69 @@
+/** What a callback of a watch is told, and when: the conformance suite has the rest. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { FakeDoor, settled } from "./fake_door.js";
+
+test("a slow callback is told the last state", async () => {
+  const door = new FakeDoor();
+  const bus = await door.connect();
+  /** @type {boolean[]} */
+  const told = [];
+  /** @type {(() => void) | undefined} */
+  let goOn;
+  await bus.watch("a", (_, wanted) => {
+    told.push(wanted);
+    return new Promise((resolve) => void (goOn = () => resolve(undefined)));
+  });
+  for (const where of ["here", "elsewhere", "beyond"]) door.say(`CMSG wanted\0${where} a`);
+  await settled();
+  for (const where of ["no", "here", "no"]) door.say(`CMSG wanted\0${where} a`);
+  await settled();
+  assert.deepEqual(told, [true]);
+  goOn?.();
+  await settled();
+  assert.deepEqual(told, [true, false]);
+  door.say("CMSG wanted\0here a");
+  await bus.close();
+  goOn?.();
+  await settled();
+  assert.deepEqual(told, [true, false]);
+});
+
+test("a callback ends its watch and begins another", async () => {
+  const door = new FakeDoor();
+  const bus = await door.connect();
+  /** @type {string[]} */
+  const told = [];
+  await bus.watch("a", async (pattern) => {
+    told.push(pattern);
+    await bus.unwatch(pattern);
+    await bus.watch("b", (other) => void told.push(other));
+  });
+  door.say("CMSG wanted\0here a");
+  while (!door.seen.includes("CMSG watch\0b")) await settled();
+  for (const pattern of ["a", "b"]) door.say(`CMSG wanted\0no ${pattern}`);
+  await settled();
+  assert.deepEqual(told, ["a", "b"]);
+  await assert.rejects(bus.watch("c", /** @type {any} */ (undefined)), { code: "invalid" });
+  await bus.close();
+  await assert.rejects(bus.unwatch("b"), { code: "closed" });
+});
+
+test("a watch that was given up is not told, nor asked for again", async () => {
+  let isSilent = true;
+  const door = new FakeDoor((packet) => isSilent && packet.startsWith("CMSG watch"));
+  const bus = await door.connect();
+  const told = () => assert.fail("it was given up");
+  await assert.rejects(bus.watch("a", told, { timeout: 1 }), { code: "timeout" });
+  isSilent = false;
+  door.say("CMSG watch\0a");
+  door.say("CMSG wanted\0here a");
+  await bus.barrier();
+  await bus.watch("b", () => {});
+  door.end("");
+  while (door.seen.filter((packet) => packet === "CMSG watch\0b").length < 2) await settled();
+  assert.equal(door.seen.filter((packet) => packet === "CMSG watch\0a").length, 1);
+  await bus.close();
+});

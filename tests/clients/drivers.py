@@ -43,9 +43,6 @@ JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 Word = str | bytes | int
 
-# What only some languages do yet.
-WATCHES = frozenset({"watch"})
-
 
 @dataclass(frozen=True)
 class Language:

@@ -8,6 +8,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,9 +28,18 @@ _BATCH = re.compile(r".*/batch=([0-9]+)(?:-([0-9]+))?")
 
 
 def _path(spark: "SparkSession", path: str) -> tuple[Any, Any]:
+    path_of, settings = _hadoop(spark)
+    found = path_of(path)
+    return found.getFileSystem(settings), found
+
+
+@lru_cache(maxsize=1)
+def _hadoop(spark: "SparkSession") -> tuple[Any, Any]:
+    """The class of paths, and the settings of file systems. Asked for once: Java looks for ``org``, ``org.apache``
+    and so on in each of its jars, and copies thousands of settings, which takes longer than to look for a file.
+    """
     jvm: Any = spark._jvm  # noqa: SLF001 - into the JVM
-    found = jvm.org.apache.hadoop.fs.Path(path)
-    return found.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), found  # noqa: SLF001
+    return jvm.org.apache.hadoop.fs.Path, spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
 
 
 def exists(spark: "SparkSession | None", path: str) -> bool:

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline import coverage, delivery, guesses, latency, loss, segments, words
+from bccnd.pipeline.analyse import Keeping
 from tests.pipeline.rows import at, datagram, frame, mark, ns, recording, sent, traffic
 
 SLOT_NS = 10**10
@@ -21,7 +22,10 @@ OFFSETS = "sender string, receiver string, least_ns bigint, most_ns bigint"
 
 
 class Made:
-    """What the record says of the pairs; ``ahead`` are clocks, as seconds by which a receiver's is ahead."""
+    """What the record says of the pairs; ``ahead`` are clocks, as seconds by which a receiver's is ahead.
+
+    What ``analyse`` keeps is kept here: of frames that are made of one another Spark would plan all again and again.
+    """
 
     def __init__(
         self,
@@ -29,21 +33,22 @@ class Made:
         rows: list[tuple[Any, ...]],
         ahead: dict[tuple[str, str], int] | None = None,
     ) -> None:
+        keep = Keeping(spark)
         all_rows = traffic(spark, rows)
-        numbers = words.of(words.digest(all_rows), SLOT_NS)
-        owned = delivery.owners(delivery.present(numbers))
-        stretches = coverage.stretches(all_rows, coverage.coverage(all_rows))
+        numbers = keep.placed(words.of(words.digest(all_rows), SLOT_NS))
+        owned = keep(delivery.owners(delivery.present(numbers)))
+        stretches = keep(coverage.stretches(all_rows, keep(coverage.coverage(all_rows))))
         clocks = [(*pair, seconds * 10**9, seconds * 10**9) for pair, seconds in (ahead or {}).items()]
         offsets = frame(spark, clocks, OFFSETS)
-        heard = segments.heard(segments.digest(all_rows))
+        heard = keep(segments.heard(segments.digest(all_rows)))
         hosts = [row.host for row in stretches.select("host").collect()]
         found = segments.segments(segments.whom(heard, owned)[1], hosts)
-        receivers = delivery.pairs(owned, segments.frame(all_rows, found), stretches, offsets)
-        self.sent = delivery.sent(numbers, owned)
+        receivers = keep(delivery.pairs(owned, segments.frame(all_rows, found), stretches, offsets))
+        self.sent = keep(delivery.sent(numbers, owned))
         received = delivery.received(numbers, self.sent)
-        self.matched = delivery.matched(self.sent, received, receivers, SLOT_NS).persist()
-        gaps = loss.gaps(loss.seen(numbers), stretches)
-        self.guessed = guesses.by_gaps(gaps, self.sent, owned, stretches, offsets).persist()
+        self.matched = keep(delivery.matched(self.sent, received, receivers, SLOT_NS))
+        gaps = keep(loss.gaps(keep(loss.seen(numbers)), stretches))
+        self.guessed = keep(guesses.by_gaps(gaps, self.sent, owned, stretches, offsets))
 
     def counts(self) -> DataFrame:
         sums = ("sent", "lost", "repaired", "rows")

@@ -4,6 +4,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from bccnd.pipeline import coverage, liveness
+from bccnd.pipeline.analyse import Keeping
 from tests.pipeline.rows import at, datagram, recording, table, traffic
 
 Beats = list[tuple[object, ...]]
@@ -17,9 +18,10 @@ def beats(src: str, *seconds: float, observer: str = "c", **more: object) -> Bea
 
 
 def silences(spark: SparkSession, rows: Beats) -> DataFrame:
+    keep = Keeping(spark)
     all_rows = traffic(spark, rows)
-    stretches = coverage.stretches(all_rows, coverage.coverage(all_rows))
-    found = liveness.silences(liveness.beats(liveness.digest(all_rows)), stretches)
+    stretches = keep(coverage.stretches(all_rows, keep(coverage.coverage(all_rows))))
+    found = liveness.silences(keep(liveness.beats(liveness.digest(all_rows))), stretches, keep)
     return table(spark, "silences", []) if found is None else found
 
 

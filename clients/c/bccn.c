@@ -20,11 +20,12 @@
  * 5. The library drops nothing. If the program does not receive, its messages wait in the bounded queue of the daemon.
  * 6. A subscribe that fails leaves nothing. If its SUB has left, it is withdrawn: an UNSUB and a ping follow, and until
  *    the pong the library drops the messages that came for it alone.
- * 7. In a child of fork the kernel has wiped `*alive`. The child only closes its copy of the parent's descriptors.
- * 8. A callback that stops leaves its message at the front of `received`; `passed` says who has had it. The next call
+ * 7. Of a watch the bus keeps the daemon's last word. bccn_receive calls the callback if it was told another one.
+ * 8. In a child of fork the kernel has wiped `*alive`. The child only closes its copy of the parent's descriptors.
+ * 9. A callback that stops leaves its message at the front of `received`; `passed` says who has had it. The next call
  *    goes on with the others.
- * 9. The deadline of a call holds while it connects, too: what is left of a greeting goes on in the next call.
- * 10. A packet is checked when it arrives. One that cannot be read ends the connection, and the call with it.
+ * 10. The deadline of a call holds while it connects, too: what is left of a greeting goes on in the next call.
+ * 11. A packet is checked when it arrives. One that cannot be read ends the connection, and the call with it.
  *
  * recvmmsg and sendmmsg are not used: on this kind of socket they save a twentieth, and packing saves nine tenths.
  *
@@ -122,6 +123,17 @@ struct subscription {
     uint64_t number; /* in the order in which they were made */
 };
 
+/* A pattern whose listeners the program asks about. `known` is the daemon's last word, and `told` the callback's: 1 if
+ * anybody listens, 0 if nobody does, -1 before the first. */
+struct watch {
+    struct watch *next;
+    bccn_watch_callback *callback; /* NULL: the daemon has not agreed yet */
+    void *user;
+    int known, told;
+    int said; /* this connection has been asked */
+    char pattern[];
+};
+
 /* An UNSUB that nobody waits for. `ping` is the number of the ping behind it; 0: that has not left yet. */
 struct withdrawal {
     struct withdrawal *next;
@@ -167,6 +179,7 @@ struct bccn_bus {
     struct subscription *subscriptions, directed; /* `directed` is that of bccn_listen */
     size_t slots, patterns; /* `patterns` of the slots are in use */
     uint64_t subscribed;
+    struct watch *watches;
     int listening; /* the program wants "!" for itself, and not only replies to its requests */
 
     /* the connection */
@@ -174,7 +187,7 @@ struct bccn_bus {
     int ready; /* `fd` is greeted */
     int was_connected, opening;
     int64_t tried_at, retry_at, backoff, ring_at, glance_at;
-    size_t greeted;       /* how many settings and slots of the greeting have left */
+    size_t greeted;       /* how many settings and slots of the greeting have left; watches follow them */
     uint64_t greeting;    /* the number of the ping behind them; 0: it has not left */
     int64_t greeting_until;
     char name[SRC_LIMIT + 1];
@@ -207,6 +220,7 @@ struct bccn_bus {
     int calls_back, delivering, doomed; /* there ever was a callback; one is running; one has closed the bus */
     size_t message_at, passed; /* where the message begins; how many slots have had it */
     int called, wanted; /* it went to a callback; it goes to bccn_receive */
+    int news;           /* a callback of a watch may have to be told */
 
     /* notices that bccn_print_notice gets in this second */
     int64_t printing_until;
@@ -486,6 +500,19 @@ static void control_error(bccn_bus *bus, const char *value)
         notify(bus, BCCN_NOTICE_REJECTED, code, 1, "%s (%.*s)", about, (int)word, value);
 }
 
+/* `CMSG wanted NUL <where> <pattern>` */
+static void control_wanted(bccn_bus *bus, const char *value)
+{
+    size_t word = strcspn(value, " ");
+    const char *pattern = value + word + (value[word] != 0);
+    int known = word != 2 || strncmp(value, "no", 2) != 0; /* any other word means somebody */
+    for (struct watch *at = bus->watches; at; at = at->next)
+        if (!strcmp(at->pattern, pattern)) {
+            at->known = known;
+            bus->news = 1;
+        }
+}
+
 /* Forget the withdrawals whose ping has at most this number. */
 static void settle(bccn_bus *bus, uint64_t number)
 {
@@ -517,6 +544,8 @@ static int control(bccn_bus *bus, const unsigned char *packet, size_t size)
                number == 1 ? "" : "s");
     } else if (!strcmp(key, "revoked")) {
         notify(bus, BCCN_NOTICE_REVOKED, 0, 1, "no longer allowed: %s", text);
+    } else if (!strcmp(key, "wanted")) {
+        control_wanted(bus, text);
     } else if (!strcmp(key, "closing")) {
         notify(bus, BCCN_NOTICE_CLOSING, 0, 0, "the daemon closes the connection: %s", text);
     } else if (!strcmp(key, "pong")) {
@@ -729,8 +758,8 @@ static inline int handle_parts(bccn_bus *bus, struct packet *packet,
 
 /* --- the connection --- */
 
-/* At the end of a call: set the timer of poll loops. It rings when a message waits here, or when it is time to connect
- * again. */
+/* At the end of a call: set the timer of poll loops. It rings when a message or news of a watch waits here, or when it
+ * is time to connect again. */
 static int leave(bccn_bus *bus, int code)
 {
     if (bus->epoll < 0)
@@ -739,7 +768,7 @@ static int leave(bccn_bus *bus, int code)
     int64_t ring_at = bus->ready ? NEVER : bus->fd < 0 ? bus->retry_at : bus->greeting_until;
     if (bus->fd >= 0 && !bus->ready && !bus->greeting)
         ring_at = now_ms(CLOCK_MONOTONIC) + GREETING_PAUSE;
-    if (first && (first->at < first->size || first->next))
+    if (bus->news || (first && (first->at < first->size || first->next)))
         ring_at = 0;
     if (ring_at != bus->ring_at) {
         struct itimerspec timer = { { 0, 0 }, { 0, 0 } };
@@ -751,13 +780,13 @@ static int leave(bccn_bus *bus, int code)
     return code;
 }
 
-static int watch(bccn_bus *bus, int fd)
+static int add_to_epoll(bccn_bus *bus, int fd)
 {
     struct epoll_event event = { .events = EPOLLIN };
     return bus->epoll >= 0 && fd >= 0 ? epoll_ctl(bus->epoll, EPOLL_CTL_ADD, fd, &event) : 0;
 }
 
-static void stop_watching(bccn_bus *bus)
+static void close_epoll(bccn_bus *bus)
 {
     if (bus->epoll >= 0)
         close(bus->epoll);
@@ -953,6 +982,9 @@ static int greet(bccn_bus *bus, int64_t deadline)
     int code = 0;
     while (bus->greeted < SETTINGS + bus->slots && (code = greet_on(bus, deadline)) == 0)
         bus->greeted++;
+    for (struct watch *at = bus->watches; at && code == 0; at = at->next)
+        if (!at->said && (code = post(bus, deadline, "CMSG watch%c%s", 0, at->pattern)) == 0)
+            at->said = 1;
     if (code == 0 && !bus->greeting
         && (code = post(bus, deadline, "CMSG ping%c%llu", 0, (unsigned long long)bus->asked + 1)) == 0)
         bus->greeting = ++bus->asked;
@@ -1028,11 +1060,13 @@ static int attempt(bccn_bus *bus, int64_t deadline)
         bus->greeting_until = deadline_in(bus->options.timeout);
         bus->greeted = 0;
         bus->greeting = bus->complaint.count = 0;
+        for (struct watch *at = bus->watches; at; at = at->next)
+            at->said = !at->callback; /* the call itself asks for that one */
     }
     if (bus->opening || deadline > bus->greeting_until)
         deadline = bus->greeting_until;
     if (bus->fd < 0 && (code = connect_once(bus, deadline)) == 0)
-        watch(bus, bus->fd);
+        add_to_epoll(bus, bus->fd);
     if (code == 0 && (code = greet(bus, deadline)) == BCCN_E_TIMEOUT) {
         code = BCCN_E_UNAVAILABLE;
         if (!is_past(bus->greeting_until))
@@ -1153,7 +1187,7 @@ static void begin(bccn_bus *bus)
     bus->complaint.count = bus->rejection.count = 0;
     bus->out_size = 5;
     bus->gathered = 0;
-    bus->wanted_replies = 0;
+    bus->wanted_replies = bus->news = 0;
     bus->passed = bus->delivering ? bus->passed : 0;
     pass_over(&bus->received);
     pass_over(&bus->replies);
@@ -1166,7 +1200,7 @@ static int start_anew(bccn_bus *bus)
     const char *parent = bus->name[0] ? bus->name : bus->settings[NAME].value;
     int size = snprintf(name, sizeof name, "%s/%ld", parent, (long)getpid());
     want(bus, NAME, *parent && size < SETTING_LIMIT ? name : NULL);
-    stop_watching(bus);
+    close_epoll(bus);
     let_go(bus);
     begin(bus);
     return 0;
@@ -1271,7 +1305,7 @@ void bccn_close(bccn_bus *bus)
 {
     if (!bus)
         return;
-    stop_watching(bus); /* first: let_go must not remove the socket from the epoll of a parent */
+    close_epoll(bus); /* first: let_go must not remove the socket from the epoll of a parent */
     let_go(bus);
     bus->doomed = 1;
     if (bus->delivering) /* bccn_receive or bccn_dispatch frees it, once the callback has returned */
@@ -1280,6 +1314,10 @@ void bccn_close(bccn_bus *bus)
     for (size_t i = 0; i < bus->slots; i++)
         free(bus->subscriptions[i].pattern);
     free(bus->subscriptions);
+    for (struct watch *next; bus->watches; bus->watches = next) {
+        next = bus->watches->next;
+        free(bus->watches);
+    }
     pass_over(&bus->received);
     pass_over(&bus->replies);
     free(bus->received.first);
@@ -1728,17 +1766,23 @@ static int remember(bccn_bus *bus, const char *pattern, struct subscription want
     return 0;
 }
 
+static int check_pattern(bccn_bus *bus, const char *pattern)
+{
+    for (const char *at = pattern; *at; at++)
+        if ((unsigned char)*at <= ' ' || (unsigned char)*at > 127 || at - pattern >= CHANNEL_LIMIT)
+            return fail(bus, BCCN_E_INVALID, "pattern '%.1024s': must be ASCII without white space, at most 1024",
+                        pattern);
+    return 0;
+}
+
 static int subscribe(bccn_bus *bus, const char *pattern, struct subscription wanted)
 {
     if (enter(bus) < 0)
         return BCCN_E_CLOSED;
     if (wanted.handler && bus->options.format != BCCN_FORMAT_FULL)
         return fail(bus, BCCN_E_INVALID, "to serve needs the format full, which shows who asks");
-    for (const char *at = pattern; *at; at++)
-        if ((unsigned char)*at <= ' ' || (unsigned char)*at > 127 || at - pattern >= CHANNEL_LIMIT)
-            return fail(bus, BCCN_E_INVALID, "pattern '%.1024s': must be ASCII without white space, at most 1024",
-                        pattern);
-    return leave(bus, remember(bus, pattern, wanted));
+    int code = check_pattern(bus, pattern);
+    return code < 0 ? code : leave(bus, remember(bus, pattern, wanted));
 }
 
 int bccn_subscribe(bccn_bus *bus, const char *pattern, bccn_callback *callback, void *user)
@@ -1821,6 +1865,60 @@ int bccn_matches(const char *pattern, const char *channel, char separator)
     return !*channel || at == pattern || at[-1] == separator;
 }
 
+/* --- watching --- */
+
+/* Forget what watches the pattern, but for `kept`. */
+static void forget_watch(bccn_bus *bus, const char *pattern, const struct watch *kept)
+{
+    for (struct watch **at = &bus->watches, *gone; (gone = *at);) {
+        if (gone == kept || strcmp(gone->pattern, pattern)) {
+            at = &gone->next;
+        } else {
+            *at = gone->next;
+            free(gone);
+        }
+    }
+}
+
+int bccn_watch(bccn_bus *bus, const char *pattern, bccn_watch_callback *callback, void *user)
+{
+    struct watch *made, **end;
+    int code;
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
+    if (!callback)
+        return fail(bus, BCCN_E_INVALID, "to watch needs a callback");
+    if ((code = check_pattern(bus, pattern)) < 0)
+        return code;
+    if (!(made = calloc(1, sizeof *made + strlen(pattern) + 1)))
+        return fail(bus, BCCN_E_MEMORY, "no memory");
+    *made = (struct watch){ .known = -1, .told = -1, .said = 1 };
+    strcpy(made->pattern, pattern);
+    for (end = &bus->watches; *end;)
+        end = &(*end)->next;
+    *end = made; /* first: news may come before the answer to the ping */
+    if ((code = ask(bus, NULL, "CMSG watch%c%s", 0, pattern)) < 0) {
+        *end = NULL;
+        free(made);
+        return leave(bus, code);
+    }
+    made->callback = callback;
+    made->user = user;
+    forget_watch(bus, pattern, made);
+    return leave(bus, 0);
+}
+
+int bccn_unwatch(bccn_bus *bus, const char *pattern)
+{
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
+    int code = check_pattern(bus, pattern);
+    if (code < 0)
+        return code;
+    forget_watch(bus, pattern, NULL);
+    return leave(bus, ask(bus, NULL, "CMSG unwatch%c%s", 0, pattern));
+}
+
 /* --- requests that came --- */
 
 const void *bccn_question(const bccn_message *request, size_t *size)
@@ -1895,14 +1993,45 @@ static inline int call(bccn_bus *bus, const struct subscription *to)
     return bus->doomed ? BCCN_E_CLOSED : code;
 }
 
+/* What a call returns that a callback has stopped. */
+static int stopped(bccn_bus *bus, int code)
+{
+    if (code > 0)
+        return fail(bus, BCCN_E_STOPPED, "a callback stopped: it returned %d", code);
+    return *bus->text ? code : fail(bus, code, "a callback stopped: %s", bccn_strerror(code));
+}
+
 /* A callback has stopped: leave the message for those that have not had it. */
 static int stop(bccn_bus *bus, int code)
 {
     bus->received.first->at = bus->message_at;
     bus->lost = bus->message.lost;
-    if (code > 0)
-        return fail(bus, BCCN_E_STOPPED, "a callback stopped: it returned %d", code);
-    return *bus->text ? code : fail(bus, code, "a callback stopped: %s", bccn_strerror(code));
+    return stopped(bus, code);
+}
+
+/* Tell the callbacks of watches what they do not know. 0, or a code. */
+static int tell(bccn_bus *bus)
+{
+    char pattern[CHANNEL_LIMIT + 1]; /* a callback may end its watch */
+    for (struct watch *at = bus->watches; at;) {
+        if (!at->callback || at->known == at->told) {
+            at = at->next;
+            continue;
+        }
+        strcpy(pattern, at->pattern);
+        at->told = at->known;
+        bus->text[0] = 0;
+        bus->delivering = 1;
+        int code = at->callback(bus, pattern, at->known, at->user);
+        bus->delivering = 0;
+        if (bus->doomed)
+            return BCCN_E_CLOSED;
+        if (code)
+            return stopped(bus, code);
+        at = bus->watches; /* a callback may change them */
+    }
+    bus->news = 0;
+    return 0;
 }
 
 /* Whether a tap shows a datagram that was not delivered: it came for no subscription. */
@@ -1949,7 +2078,9 @@ static int receive(bccn_bus *bus, int timeout, unsigned *count)
     if (bus->delivering)
         return fail(bus, BCCN_E_INVALID, "a callback cannot receive");
     for (unsigned turn = 1;; turn++) {
-        int code = next_message(bus);
+        int code = bus->news ? tell(bus) : 0;
+        if (code == 0)
+            code = next_message(bus);
         if (code > 0) {
             *count += bus->passed == 0;
             code = bus->calls_back ? deliver(bus) : 1;
@@ -2009,9 +2140,10 @@ int bccn_fileno(bccn_bus *bus)
         bus->epoll = epoll_create1(EPOLL_CLOEXEC);
         bus->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
         bus->ring_at = NEVER;
-        if (bus->epoll < 0 || bus->timer < 0 || watch(bus, bus->timer) < 0 || watch(bus, bus->fd) < 0) {
+        if (bus->epoll < 0 || bus->timer < 0 || add_to_epoll(bus, bus->timer) < 0
+            || add_to_epoll(bus, bus->fd) < 0) {
             code = fail(bus, BCCN_E_MEMORY, "no descriptor: %s", strerror(errno));
-            stop_watching(bus);
+            close_epoll(bus);
         }
     }
     return leave(bus, code < 0 ? code : bus->epoll);

@@ -226,6 +226,15 @@ int bccn_listen(bccn_bus *bus, bccn_callback *callback, void *user);
 /* Whether a subscription to `pattern` brings messages of `channel`. */
 int bccn_matches(const char *pattern, const char *channel, char separator);
 
+/* Gets a pattern, and whether anybody listens: 1 or 0. It may call the bus and returns a number as bccn_callback. */
+typedef int bccn_watch_callback(bccn_bus *bus, const char *pattern, int wanted, void *user);
+
+/* Have bccn_receive and bccn_dispatch tell `callback` whether anybody else listens to channels of the pattern, as soon as
+ * that is known and at each change, over reconnections, too (clients/PROTOCOL.md, "Watches"). Another call for the
+ * pattern replaces the callback. After bccn_unwatch it is called no more; a pattern that is not watched is no error. */
+int bccn_watch(bccn_bus *bus, const char *pattern, bccn_watch_callback *callback, void *user);
+int bccn_unwatch(bccn_bus *bus, const char *pattern);
+
 /* --- receiving --- */
 
 /* Wait for the next message that is not for callbacks alone, and call the callbacks meanwhile. 1: a message; 0: none in

@@ -244,6 +244,8 @@ private:
 
 using Callback = std::function<void(const Message &)>;
 using ViewCallback = std::function<void(const MessageView &)>;
+// Gets a pattern, and whether anybody listens.
+using WatchCallback = std::function<void(const std::string &, bool)>;
 // Returns the reply; or nothing, and the program replies later.
 using Handler = std::function<std::optional<std::string>(const Message &)>;
 
@@ -266,12 +268,13 @@ template <class Duration> int clamped(Duration time)
 
 class State;
 
-// What a subscription calls. C has its address, and whoever calls it keeps it until it returns.
+// What a subscription or a watch calls. C has its address, and whoever calls it keeps it until it returns.
 struct Entry : std::enable_shared_from_this<Entry> {
     State *state = nullptr;
     std::string pattern;
     Callback callback;
     ViewCallback view_callback;
+    WatchCallback watch_callback;
     Handler handler;
 };
 
@@ -314,6 +317,15 @@ public:
         check(bccn_unsubscribe_user(bus, entry->pattern.c_str(), entry.get()));
     }
 
+    // Free what watches the pattern, but for `kept`.
+    void forget_watch(const std::string &pattern, const Entry *kept = nullptr)
+    {
+        const auto is_gone = [&](const std::shared_ptr<Entry> &each) {
+            return each->watch_callback && each->pattern == pattern && each.get() != kept;
+        };
+        entries.erase(std::remove_if(entries.begin(), entries.end(), is_gone), entries.end());
+    }
+
     void close()
     {
         bccn_close(std::exchange(bus, nullptr));
@@ -335,6 +347,12 @@ public:
     {
         const auto entry = static_cast<Entry *>(user)->shared_from_this();
         return entry->state->guarded([&] { entry->view_callback(MessageView(*message)); });
+    }
+
+    static int tell(bccn_bus *, const char *, int wanted, void *user) noexcept
+    {
+        const auto entry = static_cast<Entry *>(user)->shared_from_this();
+        return entry->state->guarded([&] { entry->watch_callback(entry->pattern, wanted != 0); });
     }
 
     static int handle(bccn_bus *bus, const bccn_message *request, const void *, std::size_t, void *user) noexcept
@@ -510,6 +528,29 @@ public:
         const int code = bccn_listen(get(), function, entry.get());
         if (code == 0) // first: what on_notice has thrown leaves `check`
             state_->directed = entry;
+        state_->check(code);
+    }
+
+    // Have receive and dispatch tell the callback whether anybody else listens to channels of the pattern, and each
+    // change of that. Another call replaces the callback.
+    void watch(const std::string &pattern, WatchCallback callback)
+    {
+        const auto entry = make_entry(pattern, callback != nullptr);
+        auto *function = callback ? detail::State::tell : nullptr;
+        entry->watch_callback = std::move(callback);
+        const int code = bccn_watch(get(), detail::text(pattern), function, entry.get());
+        if (code == 0) {
+            state_->entries.push_back(entry);
+            state_->forget_watch(pattern, entry.get());
+        }
+        state_->check(code);
+    }
+    // End that, even if this throws. A pattern that is not watched is no error.
+    void unwatch(const std::string &pattern)
+    {
+        const std::string ended = pattern; // it may be that of the callback
+        const int code = bccn_unwatch(open().bus, detail::text(ended));
+        state_->forget_watch(ended);
         state_->check(code);
     }
 

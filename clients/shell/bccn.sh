@@ -311,6 +311,11 @@ _bccn_control() {
             _bccn_lost=$((_bccn_lost + _bccn_value)) _bccn_lost_ever=$((_bccn_lost_ever + _bccn_value))
             _bccn_notify lost "$_bccn_value" "$_bccn_value lost: messages came faster than they were read"
             ;;
+        wanted\\*)
+            set -- "=${_bccn_value#* }" "${_bccn_value%% *}"
+            _bccn_without "$1" "$_bccn_news"
+            _bccn_news="$_bccn_kept$1 $2$_bccn_nl"
+            ;;
         revoked\\*) _bccn_notify revoked 1 "no longer allowed: $_bccn_value" ;;
         closing\\*) _bccn_notify closing 0 "the daemon closes the connection: $_bccn_value" ;;
         *)
@@ -405,6 +410,43 @@ _bccn_is_unwanted() {
     return 1
 }
 
+# --- watches ---
+#
+# _bccn_watches has a line for each watch: =, the pattern, its function, and what that was told: yes, no, or - for nothing.
+# _bccn_news has a line for each pattern of which the daemon has spoken: =, the pattern, and where somebody listens.
+
+# Sets _bccn_kept to the lines of $2 whose first word is not $1.
+_bccn_without() {
+    _bccn_kept=''
+    while IFS=' ' read -r _bccn_word _bccn_rest; do
+        [ "${_bccn_word:-$1}" = "$1" ] || _bccn_kept="$_bccn_kept$_bccn_word $_bccn_rest$_bccn_nl"
+    done <<-END
+	$2
+	END
+}
+
+# Tells the functions of watches what has changed. 1: nothing has.
+_bccn_tell() {
+    set -- 1
+    while [ -n "$_bccn_news" ]; do
+        _bccn_rest=${_bccn_news%%"$_bccn_nl"*}
+        _bccn_news=${_bccn_news#*"$_bccn_nl"}
+        set -- "$1" "${_bccn_rest%% *}" yes # any other word than no means somebody
+        [ "${_bccn_rest#* }" != no ] || set -- "$1" "$2" no
+        _bccn_rest=$_bccn_nl$_bccn_watches
+        case $_bccn_rest in *"$_bccn_nl$2 "*) ;; *) continue ;; esac
+        _bccn_rest=${_bccn_rest#*"$_bccn_nl$2 "}
+        _bccn_rest=${_bccn_rest%%"$_bccn_nl"*}
+        [ "${_bccn_rest#* }" != "$3" ] || continue
+        set -- 0 "$2" "$3" "${_bccn_rest%% *}"
+        _bccn_without "$2" "$_bccn_watches"
+        _bccn_watches="$_bccn_kept$2 $4 $3$_bccn_nl"
+        _bccn_decode "${2#=}"
+        "$4" "$_bccn_text" "$3" || : # its exit code is its own affair
+    done
+    return "$1"
+}
+
 # Takes apart a line of one of these forms:
 #  MSG <chan> NUL <payload>
 #  RECV <peer> <ns> <verdict> NUL BCCN1[<envelope>]<src>:<seq>:<chan>|<payload>
@@ -491,6 +533,11 @@ _bccn_say_wishes() {
     [ "$_bccn_wanted_echo" = on ] || _bccn_put 'CMSG echo/off'
     [ -z "$_bccn_listening$_bccn_requests" ] || _bccn_put 'CMSG listen'
     while IFS=' ' read -r _bccn_value _; do
+        [ -z "$_bccn_value" ] || _bccn_put "CMSG watch\\0000${_bccn_value#=}"
+    done <<-END
+	$_bccn_watches
+	END
+    while IFS=' ' read -r _bccn_value _; do
         [ -z "$_bccn_value" ] || _bccn_put "SUB ${_bccn_value#=}"
     done <<-END
 	$_bccn_subs
@@ -569,7 +616,7 @@ _bccn_start() {
     _bccn_alarm='' _bccn_alarms=0 _bccn_part='' _bccn_files=0 _bccn_unread=0
     _bccn_asked=0 _bccn_asked_at=0 _bccn_answered=0 _bccn_published=0 _bccn_confirmed=0 _bccn_doubt=0
     _bccn_complaint='' _bccn_rejection='' _bccn_answer='' _bccn_lost=0 _bccn_lost_ever=0
-    _bccn_said='' _bccn_greeting='' _bccn_withdrawn='' _bccn_overhears=''
+    _bccn_said='' _bccn_greeting='' _bccn_withdrawn='' _bccn_overhears='' _bccn_news=''
     _bccn_q_first=0 _bccn_q_last=0 _bccn_r_first=0 _bccn_r_last=0 _bccn_settled='' _bccn_left=0
     [ -z "$_bccn_requests" ] || _bccn_requests=0
     IFS= read -r _bccn_token </proc/sys/kernel/random/uuid && _bccn_token=$_bccn_token.
@@ -590,7 +637,7 @@ _bccn_start() {
 bccn_open() {
     bccn_close
     _bccn_wanted_format=plain _bccn_wanted_name='' _bccn_wanted_separator=/ _bccn_wanted_queue='' _bccn_wanted_heartbeat=''
-    _bccn_wanted_echo=on _bccn_subs='' _bccn_listening='' _bccn_listener='' _bccn_requests='' _bccn_parent=''
+    _bccn_wanted_echo=on _bccn_watches='' _bccn_subs='' _bccn_listening='' _bccn_listener='' _bccn_requests='' _bccn_parent=''
     _bccn_timeout=5 _bccn_patience=0 _bccn_reconnect=1 _bccn_on_notice=_bccn_say
     OPTIND=1
     while getopts :f:n:s:q:ERt:w:o: _bccn_option; do
@@ -755,16 +802,19 @@ bccn_barrier() {
 # bccn_subscribe PATTERN [FUNCTION]: subscribes; after a failure there is no subscription. The messages go to the function
 # or to the stream, which bccn_receive reads.
 bccn_subscribe() {
-    _bccn_enter || return
-    case $1 in
-        *[!!-~]*) _bccn_fail invalid "pattern $1: must be ASCII without white space" || return ;;
-    esac
+    _bccn_enter && _bccn_check_pattern "$1" || return
     _bccn_encode "$1"
     set -- "$_bccn_raw" "${2-}" "$_bccn_q_last"
     _bccn_ask "SUB $1" && _bccn_subs="${_bccn_subs:+$_bccn_subs$_bccn_nl}=$1 $2" && return
     set -- "$1" "$3" $?
     [ -z "$_bccn_said" ] || [ "$_bccn_said" != "$_bccn_up" ] || _bccn_withdraw "$1" "$2"
     return "$3"
+}
+
+_bccn_check_pattern() {
+    case $1 in
+        *[!!-~]*) _bccn_fail invalid "pattern $1: must be ASCII without white space" ;;
+    esac
 }
 
 # bccn_listen [FUNCTION]: has messages to all and to this program delivered, to the function or to the stream. Any
@@ -789,6 +839,31 @@ bccn_unsubscribe() {
     return "$2"
 }
 
+# bccn_watch PATTERN FUNCTION: has bccn_receive and bccn_dispatch call the function with the pattern and yes or no: whether
+# anybody else listens to its channels, here or on another host, as soon as that is known and at each change. Another
+# call for the pattern replaces the function. After a failure there is no watch.
+bccn_watch() {
+    _bccn_enter && _bccn_check_pattern "$1" || return
+    command -v "${2:-?}" >/dev/null || _bccn_fail invalid "watch $1: ${2:-nothing} is no function" || return
+    _bccn_encode "$1"
+    set -- "=$_bccn_raw" "$2"
+    _bccn_ask "CMSG watch\\0000$_bccn_raw" || return
+    _bccn_without "$1" "$_bccn_watches"
+    _bccn_watches="$_bccn_kept$1 $2 -$_bccn_nl"
+}
+
+# bccn_unwatch PATTERN: ends that, even if the daemon does not answer. There need be no watch.
+bccn_unwatch() {
+    _bccn_enter && _bccn_check_pattern "$1" || return
+    _bccn_encode "$1"
+    set -- "$_bccn_raw"
+    _bccn_without "=$1" "$_bccn_watches"
+    _bccn_watches=$_bccn_kept
+    _bccn_ask "CMSG unwatch\\0000$1" || return
+    _bccn_without "=$1" "$_bccn_news"
+    _bccn_news=$_bccn_kept
+}
+
 # bccn_receive [SECONDS]: waits for the next message of the stream, and calls functions meanwhile; 3: none in time. Sets
 # BCCN_CHANNEL; BCCN_PAYLOAD, without NULs, and BCCN_RAW, as %b reads it; BCCN_LOST, how many messages the daemon dropped
 # before this one; in the format full also BCCN_SRC, BCCN_SEQ, BCCN_PEER, BCCN_TIME_NS, BCCN_VERDICT and, as %b reads
@@ -796,27 +871,34 @@ bccn_unsubscribe() {
 bccn_receive() {
     _bccn_enter && _bccn_in "${1-}" || return
     set -- "$_bccn_deadline"
-    until _bccn_next && ! _bccn_call; do
-        _bccn_more "$1" || return
+    while :; do
+        _bccn_tell || :
+        if _bccn_next; then
+            _bccn_call || return 0
+        else
+            _bccn_more "$1" || return
+        fi
     done
 }
 
-# bccn_dispatch [SECONDS]: calls the functions of all messages that wait. With SECONDS it waits so long for the first of
-# them, since a script has no select. Messages of the stream are dropped, and a notice says so.
+# bccn_dispatch [SECONDS]: calls the functions of all messages that wait, and of watches. With SECONDS it waits so long for
+# the first of them, since a script has no select. Messages of the stream are dropped, and a notice says so.
 bccn_dispatch() {
     _bccn_enter && _bccn_in "${1:-0}" || return
     set -- "$_bccn_deadline" 0
-    until _bccn_next; do
+    until _bccn_tell || [ "$_bccn_q_first" -lt "$_bccn_q_last" ]; do
         _bccn_more "$1" && continue
         set -- $?
         [ "$1" != 3 ] || return 0
         return "$1"
     done
     while :; do
-        _bccn_call || set -- "$1" $(($2 + 1))
-        until _bccn_next; do
-            _bccn_more 0 || break 2
-        done
+        _bccn_tell || :
+        if _bccn_next; then
+            _bccn_call || set -- "$1" $(($2 + 1))
+        else
+            _bccn_more 0 || break
+        fi
     done
     [ "$2" = 0 ] || _bccn_notify unclaimed "$2" "$2 messages without a function dropped: bccn_receive returns them"
 }

@@ -43,9 +43,6 @@ JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 Word = str | bytes | int
 
-# What only some languages do yet.
-WATCHES = frozenset({"watch"})
-
 
 @dataclass(frozen=True)
 class Language:
@@ -85,7 +82,6 @@ LANGUAGES = (
         build=("make", "--silent", "build/driver", "CC=gcc"),
         run=("build/driver",),
         lacks=frozenset({"ask", "cancel", "stream"}),
-        owes=WATCHES,
     ),
     Language(
         "c++",
@@ -94,7 +90,6 @@ LANGUAGES = (
         build=("make", "--silent", "build/driver-cpp", "CC=gcc", "CXX=g++"),
         run=("build/driver-cpp",),
         lacks=frozenset({"cancel", "stream"}),
-        owes=WATCHES,
     ),
     Language(
         "perl",
@@ -102,7 +97,6 @@ LANGUAGES = (
         toolchain=("perl",),
         run=("perl", "-Ilib", "conformance/driver.pl"),
         lacks=frozenset({"stream"}),
-        owes=WATCHES,
     ),
     Language(
         "go",
@@ -140,7 +134,6 @@ LANGUAGES = (
             {"cancel", "clients", "datagram", "pack", "poll", "sources", "status", "stream", "tap"}
         ),
         reads_ahead=True,
-        owes=WATCHES,
     ),
     Language(
         "java",

@@ -3,8 +3,6 @@
 import socket
 from pathlib import Path
 
-import pytest
-
 from tests.clients.conftest import Start
 from tests.clients.drivers import LATEST, Driver, Language, each_language, unless_lacking
 from tests.clients.scripted_daemon import ScriptedDaemon
@@ -46,8 +44,6 @@ def test_each_change_of_a_watch_is_told(
 @each_language
 def test_a_new_connection_watches_again(language: Language, tmp_path: Path, start: Start) -> None:
     """And only what differs is told; the daemon's words may grow."""
-    if "watch" in language.owes:
-        pytest.xfail(f"{language} owes watch")
     states = [b"here"]
 
     def answer(connection: socket.socket, packet: bytes) -> bool:

@@ -22,7 +22,6 @@ from bccnd.relay.watches import TOLD_SECONDS
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, SRC_LIMIT
 from bccnd.wire.verdict import UNSOUND
-from tests.clients.drivers import LANGUAGES
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PacketClient
 
@@ -200,8 +199,6 @@ OTHERWISE = {
     "perl": {"open", "version"},
     "shell": {"version", "batch", "status", "clients", "sources", "send_datagram"},
 }
-# What a language does not have yet.
-OWED = {language.name: {"watch", "unwatch"} for language in LANGUAGES if "watch" in language.owes}
 # Names of programs that speak BCCN1, and those that clients once had.
 FORMER = "send send_topic send_all send_to recv get_name whoami heartbeat_start next_answer replies_to publish_many"
 
@@ -225,7 +222,7 @@ def declared(language: str) -> set[str]:
 def test_every_language_has_the_functions_of_the_table(language: str) -> None:
     names = functions()
     assert len(names) > 25
-    assert set(names) - declared(language) - OTHERWISE[language] == OWED.get(language, set())
+    assert set(names) - declared(language) - OTHERWISE[language] == set()
 
 
 @pytest.mark.parametrize("language", DECLARED)

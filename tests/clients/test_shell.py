@@ -109,6 +109,49 @@ def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, t
 
 
 @each_shell
+def test_a_watch_is_told_where_functions_are_called(daemon: DaemonProcess, shell: str) -> None:
+    """Also what another call has read; a message in the stream does not hold it up."""
+    script = f"""
+        first() {{ printf 'first %s %s\\n' "$@"; return 1; }}
+        second() {{ printf 'second %s %s\\n' "$@"; bccn_unwatch "$1"; }}
+        bccn_open -t {PATIENCE}
+        bccn_watch ! first || printf '%s %s\\n' $? "$BCCN_ERROR"
+        bccn_watch 'a/>' no_such || printf '%s %s\\n' $? "$BCCN_ERROR"
+        bccn_unwatch 'a/>'
+        bccn_watch 'a/>' first
+        bccn_dispatch {PATIENCE}
+        bccn_watch 'a/>' second
+        bccn_subscribe stream
+        until [ -n "$_bccn_news" ]; do bccn_barrier; done
+        bccn_publish stream message
+        bccn_receive {PATIENCE}
+        printf '%s\\n' "$BCCN_PAYLOAD$_bccn_watches"
+        """
+    with PacketClient(daemon.socket) as listener:
+        listener.subscribe("a/b")
+        said = run(shell, script, BCCN_SOCKET=str(daemon.socket))
+    assert said.splitlines() == ["2 bad-pattern", "2 invalid", "first a/> yes", "second a/> yes", "message"]
+
+
+@each_shell
+def test_the_stream_goes_on_behind_messages_of_functions(daemon: DaemonProcess, shell: str) -> None:
+    """Also when all of them have been read by another call, and nothing more comes."""
+    script = f"""
+        called() {{ printf 'called %s\\n' "$BCCN_PAYLOAD"; }}
+        bccn_open -t {PATIENCE}
+        bccn_subscribe a called
+        bccn_subscribe b
+        for number in 1 2; do bccn_publish a "$number"; done
+        bccn_publish b 3
+        bccn_barrier
+        bccn_receive 0
+        printf 'received %s\\n' "$BCCN_PAYLOAD"
+        """
+    said = run(shell, script, BCCN_SOCKET=str(daemon.socket))
+    assert said.splitlines() == ["called 1", "called 2", "received 3"]
+
+
+@each_shell
 def test_a_notice_does_not_move_the_cursor(daemon: DaemonProcess, shell: str) -> None:
     script = r"""
         . ./bccn.sh

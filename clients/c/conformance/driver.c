@@ -21,11 +21,12 @@ struct word {
     size_t size;
 };
 
-/* What comes before the next message of the stream: a gap, a call, or a notice. */
+/* What comes before the next message of the stream: a gap, a call, news of a watch, or a notice. */
 struct event {
     const char *word;      /* a constant */
-    uint64_t count;        /* of a gap */
+    uint64_t count;        /* of a gap; of a watch, whether it is wanted */
     bccn_message *message; /* of a call */
+    char *pattern;         /* of a watch */
     struct event *next;
 };
 
@@ -113,12 +114,13 @@ static double now(void)
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-static void add_event(const char *word, uint64_t count, bccn_message *message)
+static struct event *add_event(const char *word, uint64_t count, bccn_message *message)
 {
     struct event *event = calloc(1, sizeof *event);
-    *event = (struct event){ word, count, message, NULL };
+    *event = (struct event){ .word = word, .count = count, .message = message };
     *events_end = event;
     events_end = &event->next;
+    return event;
 }
 
 static void noticed(const bccn_notice *notice, void *user)
@@ -146,6 +148,13 @@ static int called(bccn_bus *by, const bccn_message *message, void *word)
     return 1;
 }
 
+static int told(bccn_bus *by, const char *pattern, int wanted, void *user)
+{
+    (void)by, (void)user;
+    add_event("wanted", (uint64_t)wanted, NULL)->pattern = strdup(pattern);
+    return 1;
+}
+
 static void say_message(const char *word, const bccn_message *message)
 {
     bccn_message_free(shown);
@@ -168,18 +177,24 @@ static void drop_event(void)
     if (!events)
         events_end = &events;
     bccn_message_free(event->message);
+    free(event->pattern);
     free(event);
 }
 
 static void say_event(void)
 {
     const struct event *event = events;
-    if (event->message)
+    if (event->message) {
         say_message(event->word, event->message);
-    else if (event->count)
-        printf("ok %s %llu", event->word, (unsigned long long)event->count);
-    else
+    } else if (event->pattern) {
         printf("ok %s", event->word);
+        say_text(event->pattern);
+        printf(event->count ? " yes" : " no");
+    } else if (event->count) {
+        printf("ok %s %llu", event->word, (unsigned long long)event->count);
+    } else {
+        printf("ok %s", event->word);
+    }
     drop_event();
 }
 
@@ -476,6 +491,18 @@ static void do_listen(const struct word *words, int count)
     say(bccn_listen(bus, count ? called : NULL, (void *)word));
 }
 
+static void do_watch(const struct word *words, int count)
+{
+    (void)count;
+    say(bccn_watch(bus, words[0].text, told, NULL));
+}
+
+static void do_unwatch(const struct word *words, int count)
+{
+    (void)count;
+    say(bccn_unwatch(bus, words[0].text));
+}
+
 static void do_lost(const struct word *words, int count)
 {
     (void)words, (void)count;
@@ -700,6 +727,7 @@ static const struct {
     { "callback", do_callback, 1, 1, 1 }, { "lost", do_lost, 0, 0, 1 },
     { "status", do_status, 0, 0, 1 },     { "clients", do_clients, 0, 0, 1 },
     { "sources", do_sources, 0, 0, 1 },   { "datagram", do_datagram, 1, 1, 1 },
+    { "watch", do_watch, 1, 1, 1 },       { "unwatch", do_unwatch, 1, 1, 1 },
     { "listen", do_listen, 0, 1, 1 },     { "heartbeat", do_heartbeat, 1, 2, 1 },
     { "pub", do_pub, 2, 2, 1 },           { "pub-to", do_publish_to, 2, 2, 1 },
     { "pub-all", do_publish_all, 1, 1, 1 }, { "flood", do_flood, 2, 3, 1 },

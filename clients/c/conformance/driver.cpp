@@ -97,6 +97,7 @@ private:
             {"callback", {&Driver::callback, 1, 1, true}},    {"lost", {&Driver::lost, 0, 0, true}},
             {"status", {&Driver::status, 0, 0, true}},        {"clients", {&Driver::clients, 0, 0, true}},
             {"sources", {&Driver::sources, 0, 0, true}},      {"datagram", {&Driver::datagram, 1, 1, true}},
+            {"watch", {&Driver::watch, 1, 1, true}},          {"unwatch", {&Driver::unwatch, 1, 1, true}},
             {"listen", {&Driver::listen, 0, 1, true}},        {"heartbeat", {&Driver::heartbeat, 1, 2, true}},
             {"pub", {&Driver::pub, 2, 2, true}},              {"pub-to", {&Driver::pub_to, 2, 2, true}},
             {"pub-all", {&Driver::pub_all, 1, 1, true}},      {"flood", {&Driver::flood, 2, 3, true}},
@@ -407,6 +408,19 @@ private:
             bus_->listen();
         else
             bus_->listen([this, words](const bccn::Message &message) { add(words[0], message); });
+        return "";
+    }
+
+    std::string watch(const Words &words)
+    {
+        bus_->watch(words[0], [this](const std::string &pattern, bool wanted) {
+            events_.push_back("wanted " + encoded(pattern) + (wanted ? " yes" : " no"));
+        });
+        return "";
+    }
+    std::string unwatch(const Words &words)
+    {
+        bus_->unwatch(words[0]);
         return "";
     }
 

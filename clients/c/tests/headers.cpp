@@ -243,6 +243,23 @@ void test_requests(const std::string &address)
     assert(asker.request_many(daemon, "ping", [](const bccn::Message &) { return false; }, soon) == 1);
 }
 
+void test_a_watch_is_told_and_frees_its_callback(const std::string &address)
+{
+    bccn::Bus bus(address, patient()), other(address, patient());
+    const auto held = std::make_shared<int>();
+    other.subscribe("cpp/watched");
+    assert(code_of([&] { bus.watch("!", [held](const std::string &, bool) {}); }) == Code::bad_pattern);
+    assert(code_of([&] { bus.watch("cpp/*", nullptr); }) == Code::invalid && held.use_count() == 1);
+    bus.watch("cpp/*", [held](const std::string &, bool wanted) { throw Thrown{wanted ? 1 : 2}; });
+    assert(thrown_by([&] { bus.receive(soon); }) == 1 && held.use_count() == 2);
+    bus.watch("cpp/*", [&](const std::string &pattern, bool wanted) {
+        bus.unwatch(pattern); // the callback lives until it returns
+        throw Thrown{wanted ? 3 : 4};
+    });
+    assert(held.use_count() == 1 && thrown_by([&] { bus.receive(soon); }) == 3);
+    bus.unwatch("cpp/*");
+}
+
 } // namespace
 
 int main(int count, char **words)
@@ -258,6 +275,7 @@ int main(int count, char **words)
     test_notices(words[1]);
     test_errors_have_codes(words[1]);
     test_requests(words[1]);
+    test_a_watch_is_told_and_frees_its_callback(words[1]);
     std::cout << "sound\n";
     return 0;
 }

@@ -576,6 +576,65 @@ static void test_messages_that_wait_keep_their_own_heads(void)
     let_all_go(bus);
 }
 
+/* What a callback of a watch was told, and what it does about it. */
+struct watcher {
+    int calls, wanted, returns;
+    enum { GOES_ON, ENDS_WATCH, CLOSES } then;
+};
+
+/* Have the answer to the next request come, behind news. */
+static void answer_ahead(const bccn_bus *bus, const char *where)
+{
+    char packet[64];
+    int size = snprintf(packet, sizeof packet, "CMSG wanted%c%s a/>", 0, where);
+    expect(send(daemon_end, packet, (size_t)size, 0) == size);
+    size = snprintf(packet, sizeof packet, "CMSG pong%c%llu", 0, (unsigned long long)bus->asked + 1);
+    expect(send(daemon_end, packet, (size_t)size, 0) == size);
+}
+
+static int told(bccn_bus *bus, const char *pattern, int wanted, void *user)
+{
+    const bccn_message *message;
+    struct watcher *watcher = user;
+    watcher->calls++;
+    watcher->wanted = wanted;
+    expect(bccn_receive(bus, &message, 0) == BCCN_E_INVALID);
+    if (watcher->then == ENDS_WATCH) {
+        answer_ahead(bus, "no");
+        expect(bccn_unwatch(bus, pattern) == 0 && !strcmp(pattern, "a/>"));
+    }
+    if (watcher->then == CLOSES)
+        bccn_close(bus);
+    return watcher->returns;
+}
+
+static void test_a_watch_is_told_changes_where_callbacks_run(void)
+{
+    bccn_bus *bus = held(SOON, NULL, NULL);
+    struct watcher first = { .returns = 7 }, second = { .then = ENDS_WATCH }, last = { .then = CLOSES };
+    struct pollfd polled = { bccn_fileno(bus), POLLIN, 0 };
+    expect(bccn_watch(bus, "a/>", NULL, NULL) == BCCN_E_INVALID && bccn_unwatch(bus, "a b") == BCCN_E_INVALID);
+    answer_ahead(bus, "here");
+    expect(bccn_watch(bus, "a/>", told, &first) == 0 && first.calls == 0);
+    expect(poll(&polled, 1, 0) == 1); /* the news waits in the bus, and no more in the socket */
+    expect(bccn_dispatch(bus) == BCCN_E_STOPPED && first.calls == 1 && first.wanted == 1);
+    answer_ahead(bus, "no");
+    expect(bccn_barrier(bus) == 0);
+    answer_ahead(bus, "beyond"); /* whatever is not "no" means somebody */
+    expect(bccn_barrier(bus) == 0 && bccn_dispatch(bus) == 0 && first.calls == 1); /* it was told the last state */
+
+    answer_ahead(bus, "elsewhere");
+    expect(bccn_watch(bus, "a/>", told, &second) == 0);
+    expect(bccn_dispatch(bus) == 0 && second.calls == 1 && second.wanted == 1);
+    answer_ahead(bus, "here");
+    expect(bccn_barrier(bus) == 0 && bccn_dispatch(bus) == 0 && second.calls == 1); /* it has ended */
+
+    answer_ahead(bus, "no");
+    expect(bccn_watch(bus, "a/>", told, &last) == 0);
+    expect(bccn_dispatch(bus) == BCCN_E_CLOSED && last.calls == 1 && last.wanted == 0);
+    close(daemon_end);
+}
+
 int main(int count, char **words)
 {
     expect(count == 2);
@@ -601,5 +660,6 @@ int main(int count, char **words)
     test_members_of_json();
     test_a_flood_of_notices_is_a_few_lines();
     test_messages_that_wait_keep_their_own_heads();
+    test_a_watch_is_told_changes_where_callbacks_run();
     return 0;
 }

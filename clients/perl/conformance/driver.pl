@@ -46,6 +46,8 @@ my %commands = (
     take        => [ 2, 2, 0, \&unsupported ],
     unsub       => [ 1, 1, 1, sub { return $bus->unsubscribe(@_) } ],
     listen      => [ 0, 1, 1, sub { return $bus->listen(@_ ? event_of(@_) : ()) } ],
+    watch       => [ 1, 1, 1, sub { return $bus->watch($_[0], \&told) } ],
+    unwatch     => [ 1, 1, 1, sub { return $bus->unwatch(@_) } ],
     lost        => [ 0, 0, 1, sub { return $bus->lost } ],
     status      => [ 0, 0, 1, sub { return encode_json($bus->status) } ],
     clients     => [ 0, 0, 1, sub { return encode_json([ $bus->clients ]) } ],
@@ -135,6 +137,12 @@ sub event_of {
         push @events, [ 'lost', $message->{lost} ] if $message->{lost};
         push @events, [ $word, fields_of($message) ];
     };
+}
+
+sub told {
+    my ($pattern, $wanted) = @_;
+    push @events, [ 'wanted', $pattern, $wanted ? 'yes' : 'no' ];
+    return;
 }
 
 sub poll {

@@ -106,6 +106,28 @@ subtest 'poll loops' => sub {
     like($notices[0]{text}, qr/, 2 times\z/, 'and its text says how often');
 };
 
+subtest 'watches' => sub {
+    my (@told, @second);
+    my ($bus, $other) = (Net::Bccn->new, Net::Bccn->new);
+    my $fd = $bus->fileno;
+    $other->subscribe('watched/x');
+    is(error_of(sub { $bus->watch('watched/>') })->code, 'invalid', 'without a sub');
+    is(error_of(sub { $bus->watch('!', sub { }) })->code, 'bad-pattern', 'what has no listeners');
+    $bus->watch('watched/>', sub { push @told, [ @_[ 0, 1 ] ]; die "not today\n" });
+    ok(is_readable($fd, 30), 'readable when there is news');
+    is(error_of(sub { $bus->dispatch }), "not today\n", 'dispatch dies when the callback dies');
+    is_deeply(\@told, [ [ 'watched/>', 1 ] ], 'which was told');
+    $bus->watch('watched/>', sub { my ($pattern, $wanted, $on) = @_; push @second, $wanted; $on->unwatch($pattern) });
+    ok(is_readable($fd, 30), 'another callback is told anew');
+    $bus->dispatch;
+    is_deeply([ \@second, scalar @told ], [ [1], 1 ], 'instead of the first');
+    $other->unsubscribe('watched/x');
+    $bus->barrier;
+    $bus->dispatch;
+    is(scalar @second, 1, 'no more after unwatch');
+    ok(!is_readable($fd, 0), 'and nothing waits');
+};
+
 subtest 'signals do not change a timeout' => sub {
     my $bus    = Net::Bccn->new;
     my $alarms = 0;

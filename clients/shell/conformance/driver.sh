@@ -29,6 +29,8 @@ add_event() {
     events=$events$(say_message "$1")$nl
 }
 
+told() { events=$events$(say wanted "$1" "$2")$nl; }
+
 # Sets $raw to a word of the script as %b reads it.
 decode() {
     raw=$1
@@ -219,7 +221,7 @@ obey() {
     case $1 in
         format | separator | pack | queue | timeout | echo | reconnect | tap | wait | as | report | matches | cancel | open | \
             close | exit | version | stream | take | status | clients | sources | datagram | poll) ;;
-        whoami | name | sub | callback | unsub | listen | control | notices | dispatch | lost | heartbeat | pub | pub-to | \
+        whoami | name | sub | callback | unsub | watch | unwatch | listen | control | notices | dispatch | lost | heartbeat | pub | pub-to | \
             pub-all | flood | barrier | recv | await | origin | count | request | ask | serve | fork)
             if [ -z "$opened" ]; then
                 echo error closed
@@ -262,6 +264,8 @@ obey() {
         sub) done_or_failed bccn_subscribe "$first" ;;
         callback) done_or_failed bccn_subscribe "$first" called ;;
         unsub) done_or_failed bccn_unsubscribe "$first" ;;
+        watch) done_or_failed bccn_watch "$first" told ;;
+        unwatch) done_or_failed bccn_unwatch "$first" ;;
         listen) done_or_failed bccn_listen ${first:+"$first"} ;;
         control) if bccn_control "$first" ${2+"$(printf %b "$raw")"}; then say "$BCCN_ANSWER"; else failed; fi ;;
         notices) printf 'ok%s\n' "$notices" && notices='' ;;

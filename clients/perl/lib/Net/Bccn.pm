@@ -66,6 +66,7 @@ sub new {
         (map { $_ => $options{$_} } qw(path echo separator reconnect timeout on_notice)),
         wanted        => \%wanted,
         subscriptions => [], # pattern, regex, callback
+        watches       => {}, # pattern: callback, told: whether it is wanted
         routes        => {},
         listening     => 0,  # the program wants `!` for itself
         hearing       => 0,  # it wants `!` for replies to requests
@@ -262,7 +263,7 @@ sub barrier {
 sub subscribe {
     my ($self, $pattern, $callback) = @_;
     $self->_enter;
-    $self->_fail('invalid', "pattern '$pattern': must be ASCII without white space") if $pattern =~ /[^!-~]/;
+    $self->_check_pattern($pattern);
     my $subscription = {
         pattern  => $pattern,
         regex    => pattern_regex($pattern, $self->{separator}),
@@ -280,6 +281,12 @@ sub subscribe {
     return $self->_reroute;
 }
 
+sub _check_pattern {
+    my ($self, $pattern) = @_;
+    $self->_fail('invalid', "pattern '$pattern': must be ASCII without white space") if $pattern =~ /[^!-~]/;
+    return;
+}
+
 sub unsubscribe {
     my ($self, $pattern) = @_;
     $self->_enter;
@@ -288,7 +295,7 @@ sub unsubscribe {
     $self->_fail('invalid', "pattern $pattern: not subscribed") if !defined $last;
     splice @{$subscriptions}, $last, 1;
     $self->_reroute;
-    my $is_said = !$self->_unsay($pattern);
+    my $is_said = !$self->_unsay("SUB $pattern");
     my $request = { socket => $self->{socket} }; # a new connection has no such subscription
     if (!eval { $self->_ask($is_said ? "UNSUB $pattern" : undef, 1, $request); 1 }) {
         my $error = $@;
@@ -304,6 +311,27 @@ sub listen {
     $self->_request('listen');
     @{$self}{qw(listening listener)} = (1, $callback);
     return $self->_reroute;
+}
+
+sub watch {
+    my ($self, $pattern, $callback) = @_;
+    $self->_enter;
+    $self->_check_pattern($pattern);
+    $self->_fail('invalid', 'to watch needs a sub') if ref $callback ne 'CODE';
+    $self->_request('watch', $pattern);
+    $self->{watches}{$pattern} = { callback => $callback };
+    return $self->_settle;
+}
+
+sub unwatch {
+    my ($self, $pattern) = @_;
+    $self->_enter;
+    $self->_check_pattern($pattern);
+    delete $self->{watches}{$pattern};
+    $self->_unsay("CMSG watch\0$pattern");
+    $self->_request('unwatch', $pattern);
+    delete $self->{news}{$pattern};
+    return $self->_settle;
 }
 
 sub receive {
@@ -363,6 +391,20 @@ sub _deliver {
     my ($wanted, @callbacks) = @{$route};
     $_->($message, $self) for @callbacks;
     return $wanted;
+}
+
+# Tells the callbacks of watches what has changed. If one dies, the others are told next time.
+sub _tell {
+    my $self = shift;
+    my $news = $self->{news};
+    for my $pattern (sort keys %{$news}) {
+        my $wanted = delete $news->{$pattern};
+        my $watch  = $self->{watches}{$pattern};
+        next if !defined $wanted || !$watch || $wanted eq ($watch->{told} // 'nothing');
+        $watch->{told} = $wanted;
+        $watch->{callback}->($pattern, $wanted, $self);
+    }
+    return;
 }
 
 sub _route {
@@ -661,6 +703,17 @@ Ends the last subscription to the pattern, with or without a callback, even if t
 Subscribes to messages to all and to this program, for which there is no pattern. Any subscription brings these, too;
 without a callback they go to the stream. The last call counts.
 
+=head2 watch($pattern, $callback)
+
+Has C<receive> and C<dispatch> call C<< $callback->($pattern, $wanted, $bus) >>, with whether anybody else listens to
+channels of the pattern, here or on another host: as soon as that is known, and at each change, over reconnections, too.
+So a program makes expensive data only while it is wanted. Another call for the pattern replaces the callback, and a call
+that fails leaves nothing. Needs the right to publish on all of the pattern.
+
+=head2 unwatch($pattern)
+
+Ends that, even if the daemon does not answer. There need be no such watch.
+
 =head2 receive($timeout)
 
 Returns the next message of the stream, and calls the callbacks meanwhile; C<undef>: none in time. Without a timeout it
@@ -750,7 +803,7 @@ These are the daemon's. There may be more of them than this version knows:
     refused         the program has no right to this, or not to the socket
     name-taken      another client of this host has the name
     not-subscribed  the daemon knows of no such subscription
-    limit           too many subscriptions, or names taken too fast
+    limit           too many subscriptions or watches, or names taken too fast
     unknown-key     the daemon is older than the request
 
 =head1 EVENT LOOPS

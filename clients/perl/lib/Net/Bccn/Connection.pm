@@ -103,7 +103,7 @@ sub _settle {
         $notice->{text} .= ", $notice->{count} times" if $notice->{count} > 1 && $REPEATED{ $notice->{kind} };
         $self->{on_notice}->($notice);
     }
-    $readiness->ring_at(@{ $self->{backlog} } ? 0 : $self->{ready} ? NEVER : $self->_due) if $readiness;
+    $readiness->ring_at(@{ $self->{backlog} } || %{ $self->{news} } ? 0 : $self->{ready} ? NEVER : $self->_due) if $readiness;
     return;
 }
 
@@ -160,6 +160,7 @@ sub _start {
         waiting       => 0, # bytes in the backlog
         pending       => {}, # number of a request of ours: channel, replies, has_listeners
         notices       => [],
+        news          => {}, # pattern of a watch: whether it is wanted, which its callback may have to be told
         batch         => undef,
         batch_size    => 0,
         lost          => 0, # before the next message
@@ -298,7 +299,7 @@ sub _usual_path {
     return $ENV{XDG_RUNTIME_DIR} && !-e SERVICE_SOCKET() && -e $own ? $own : SERVICE_SOCKET;
 }
 
-# Returns the packets that a new connection gets: settings and subscriptions.
+# Returns the packets that a new connection gets: settings, watches and subscriptions.
 sub _wishes {
     my $self   = shift;
     my $wanted = $self->{wanted};
@@ -306,6 +307,7 @@ sub _wishes {
         qw(name separator format pack queue tap heartbeat);
     push @wishes, 'CMSG echo/off' if !$self->{echo};
     push @wishes, 'CMSG listen'   if $self->{listening} || $self->{hearing};
+    push @wishes, map {"CMSG watch\0$_"} sort keys %{ $self->{watches} };
     return @wishes, (map {"SUB $_->{pattern}"} @{ $self->{subscriptions} }), 'CMSG whoami';
 }
 
@@ -331,11 +333,11 @@ sub _greet {
     return $complaint->[0] eq 'name-taken' ? $complaint->[1] : undef;
 }
 
-# Takes a SUB out of the greeting. False: it has left.
+# Takes a packet out of the greeting. False: it has left.
 sub _unsay {
-    my ($self, $pattern) = @_;
+    my ($self, $packet) = @_;
     my $packets = $self->{greeting} ? $self->{greeting}{packets} : [];
-    my ($last) = grep { $packets->[$_] eq "SUB $pattern" } reverse 0 .. $#{$packets};
+    my ($last) = grep { $packets->[$_] eq $packet } reverse 0 .. $#{$packets};
     return defined $last && splice @{$packets}, $last, 1;
 }
 
@@ -453,6 +455,10 @@ sub _control {
     elsif ($key eq 'revoked') {
         $self->_notice('revoked', 1, "no longer allowed: $value");
     }
+    elsif ($key eq 'wanted') { # any where but `no` means somebody
+        my ($where, $pattern) = split / /, $value, 2;
+        $self->{news}{ $pattern // '' } = ($where // '') ne 'no';
+    }
     elsif ($key eq 'closing') {
         $self->_notice('closing', 0, "the daemon closes the connection: $value");
     }
@@ -492,7 +498,7 @@ sub _is_unwanted {
     return !grep { $message->{channel} =~ $_->{regex} } @{$subscriptions};
 }
 
-# Returns the oldest message that waits here, or else in the socket.
+# Returns the oldest message that waits here, or else in the socket. Tells the callbacks of watches before.
 sub _next_message {
     my $self = shift;
     my $backlog = $self->{backlog};
@@ -500,7 +506,8 @@ sub _next_message {
         my $left = READ_LIMIT;
         1 while !@{$backlog} && --$left && $self->_read;
     }
-    my $message = shift @{$backlog} or return;
+    $self->_tell if %{ $self->{news} };
+    my $message = shift @{ $self->{backlog} } or return;
     $self->{waiting} -= MESSAGE_COST + 2 * length $message->{payload};
     return $message;
 }

@@ -73,6 +73,7 @@ PRINTING = {
     "bccn req": [*BCCN, "req", "!here/bccnd", "ping"],
     "bccn dump": [*BCCN, "dump", "-r", "{folder}/capture"],
     "bccn dump -w": [*BCCN, "dump", "-r", "{folder}/capture", "-w", "-"],
+    "bccn watch": [*BCCN, "watch", "-C", "1", "local/nobody"],
     "bccn who": [*BCCN, "who"],
     "bccn who --json": [*BCCN, "who", "--json"],
     "bccn ping": [*BCCN, "ping", "-c", "1", "-W", "30", "here"],

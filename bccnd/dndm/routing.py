@@ -79,8 +79,11 @@ class Routing:
 
     def bus(self, route_id: str) -> Iterator[Effect]:
         """What the bus is to be asked from now on, and what no more."""
-        watched, subscribed = self._asked.pop(route_id, (set(), set()))
         self._shares.account(route_id, self.interests.of(route_id))
+        yield from self._differing(route_id)
+
+    def _differing(self, route_id: str) -> Iterator[Effect]:
+        watched, subscribed = self._asked.pop(route_id, (set(), set()))
         waits = self._shares.waits(route_id)
         watch = _channels(self.intents, route_id)
         subscribe = set() if waits else _channels(self.interests, route_id)
@@ -104,8 +107,9 @@ class Routing:
         if channel not in subscribed:
             return
         giver = self._shares.refuse(route_id)
-        yield from self.bus(giver or route_id)
+        yield from self._differing(giver or route_id)
         if giver:
+            yield from map(Unsubscribe, sorted(subscribed))
             yield from map(Subscribe, sorted(subscribed))
 
     def resume(self) -> Iterator[Effect]:

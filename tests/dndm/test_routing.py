@@ -101,6 +101,8 @@ def test_a_route_gives_way_where_the_bus_has_no_room() -> None:
     assert list(one.crowded("local/dndm/b/T")) == [
         Unsubscribe("dndm/c/T"),
         Unsubscribe("local/dndm/c/T"),
+        Unsubscribe("dndm/b/T"),
+        Unsubscribe("local/dndm/b/T"),
         Subscribe("dndm/b/T"),
         Subscribe("local/dndm/b/T"),
     ]

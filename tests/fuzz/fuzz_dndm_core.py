@@ -44,13 +44,15 @@ def one_input(data: bytes) -> None:
         assert all(max(len(link.intents), len(link.interests)) <= 3 * 2 * LIMIT for link in gateway.links)
     for number in (1, 2, 3):
         gateway.closed(number, Moment(now, 1))
+    while gateway.due < 0:  # there is more to do of what has happened
+        gateway.tick(Moment(now, 1))
     follow(gateway.take(), asked)
     assert not asked
     assert not gateway.links
 
 
 def step(gateway: Gateway, script: Script, at: Moment) -> None:
-    number, what = script.number(3) + 1, script.number(9)
+    number, what = script.number(3) + 1, script.number(11)
     route = ROUTES[script.number(len(ROUTES))]
     match what:
         case 0:
@@ -83,6 +85,10 @@ def step(gateway: Gateway, script: Script, at: Moment) -> None:
             gateway.listened(CHANNELS[script.number(len(CHANNELS))], script.number(2) > 0, at)
         case 7:
             gateway.came(CHANNELS[script.number(len(CHANNELS))], script.chunk(), at)
+        case 8:
+            gateway.crowded(CHANNELS[script.number(len(CHANNELS))])
+        case 9:
+            gateway.roomy()
         case _:
             gateway.closed(number, at)
 
@@ -112,5 +118,5 @@ def seeds() -> Iterable[bytes]:
     hello = bytes([0, 0, 0, 0, 0, 1, 0, 1, 1, 0, 1, 0, 0, 2, 0])
     yield b"\0" + hello
     yield b"\1" + hello + bytes([0, 2, 0, 0, 0, 1, 1, 0, 0, 6, 0, 0, 1, 1])
-    for number in range(9):
+    for number in range(11):
         yield b"\0" + hello + bytes([0, number, 1, 1, 0, 2, 3, 1, 2, 1, 1, 2, 3, 4])

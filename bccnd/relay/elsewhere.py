@@ -251,7 +251,7 @@ class Elsewhere:
         """What another daemon says, to all or to this one."""
         token, _, rest = payload.partition(b"\n")
         word, _, rest = rest.partition(b" ")
-        if len(token) > TOKEN_LIMIT:
+        if len(token) > TOKEN_LIMIT or b"*" in src:
             return
         if word == b"watch" and chan == QUESTIONS:
             self._lend(src, token, rest, moment, address_of(peer))

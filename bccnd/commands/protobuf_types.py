@@ -1,10 +1,17 @@
 """Messages of protobuf as JSON, and back: for ``bccn sub --proto`` and ``bccn pub --proto``.
 
-The types are those of a descriptor set, which protoc makes of .proto files: the library has no compiler. If none is
-named it is the last token of the channel, as in those of ``bccnd-dndm`` (``bccnd/wire/DNDM.md``, "Channels").
+The types are those of a .proto file, or of the descriptor set that protoc made of some: the library reads sets alone.
+If no type is named it is the last token of the channel, as in those of ``bccnd-dndm`` (``bccnd/wire/DNDM.md``,
+"Channels").
 """
 
 import argparse
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import bccn
@@ -14,6 +21,7 @@ from bccnd.commands.streams import reading
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+SOURCE = ".proto"
 COMPILE = "protoc --include_imports --descriptor_set_out"
 
 
@@ -22,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--proto",
         metavar="FILE",
         type=name,
-        help=f"a descriptor set with the types of messages ({COMPILE}=FILE ...)",
+        help="the types of messages: a .proto file, if protoc is installed, or a descriptor set that it made of some",
     )
     parser.add_argument(
         "--type",
@@ -38,7 +46,35 @@ def chosen(arguments: argparse.Namespace) -> "Types | None":
             raise bccn.InvalidError("--type needs --proto")
         return None
     with reading(arguments.proto), open(arguments.proto, "rb") as file:  # noqa: PTH123 - as ``reading`` says it
-        return Types(arguments.proto, file.read(), arguments.type or "")
+        content = file.read()
+    if arguments.proto.endswith(SOURCE):
+        content = compiled(arguments.proto)
+    return Types(arguments.proto, content, arguments.type or "")
+
+
+def compiled(file: str) -> bytes:
+    """The descriptor set of a .proto file, whose folder is where it imports from.
+
+    Raises ``InvalidError`` without protoc, and with its first line for what it does not take.
+    """
+    if path := shutil.which("protoc"):
+        protoc = [path]
+    elif importlib.util.find_spec("grpc_tools"):
+        protoc = [sys.executable, "-m", "grpc_tools.protoc"]
+    else:
+        text = (
+            "needs protoc: install protobuf-compiler (Debian) or grpcio-tools (pip), or give a descriptor set"
+        )
+        raise bccn.InvalidError(f"--proto {file}: {text}")
+    source = Path(file)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "set"
+        command = [*protoc, "-I.", "--include_imports", f"--descriptor_set_out={made}", source.name]
+        ended = subprocess.run(command, cwd=source.parent, capture_output=True, text=True, check=False)
+        if ended.returncode:
+            said = ended.stderr.strip().partition("\n")[0]
+            raise bccn.InvalidError(f"--proto {said or f'{file}: protoc ended with {ended.returncode}'}")
+        return made.read_bytes()
 
 
 class Types:
@@ -59,10 +95,8 @@ class Types:
             for each in found.file:
                 self._pool.AddSerializedFile(each.SerializeToString())
         except (message.DecodeError, TypeError, ValueError) as error:
-            what = "is a source" if file.endswith(".proto") else f"is no descriptor set ({_line(error)})"
-            raise bccn.InvalidError(
-                f"--proto {file}: {what}; make one: {COMPILE}=FILE SOURCE.proto"
-            ) from None
+            text = f"is no descriptor set ({_line(error)}); make one: {COMPILE}=SET SOURCE.proto"
+            raise bccn.InvalidError(f"--proto {file}: {text}") from None
         if type_name:
             self._of("")
 

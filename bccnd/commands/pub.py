@@ -33,7 +33,7 @@ examples:
   tail -f /var/log/syslog | bccn pub log/syslog -l
   bccn pub local/camera/door -f picture.jpg
   bccn pub load/test -t 'message {n} at {time}' --repeat 9 --repeat-delay 0.5
-  bccn pub --proto robot.pb --json '{"speed": 2}' dndm/arm/left/Move
+  bccn pub --proto robot.proto --json '{"speed": 2}' dndm/arm/left/Move
   bccn pub '!' 'to every program that listens'
   bccn pub '!kitchen/thermostat' 'to every thermostat on the host kitchen'
 """

@@ -36,7 +36,7 @@ examples:
   bccn sub -F '%I %s #%n %c %p' '>'
   bccn sub --json 'orders/>' | jq .payload
   bccn sub --since 10m 'orders/>'
-  bccn sub -v --proto robot.pb 'dndm/>'
+  bccn sub -v --proto robot.proto 'dndm/>'
   bccn sub -0 files/new | xargs -0 -n 1 process
 """
 

@@ -111,7 +111,10 @@ func (c *Client) RequestMany(
 		exchange, token := c.begin(channel)
 		defer c.conclude(exchange, token)
 		if err := c.publishRequest(ctx, exchange, token, payload); err != nil {
-			yield(Message{}, err)
+			isOver := errors.Is(ctx.Err(), context.DeadlineExceeded)
+			if !isOver || !errors.Is(err, ErrTimeout) { // a daemon that answers too late leaves no time for replies
+				yield(Message{}, err)
+			}
 			return
 		}
 		due, left := time.Now().Add(askAfter), questions

@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -456,6 +457,36 @@ def test_many_replies_may_be_none(language: Language, bus: Path, start: Start) -
     assert driver("request", "many/silent", "?", 0.3, 2) == []
     assert driver.error("request", "many/nobody", "?", LATEST, 2) == "nobody"
     silent.close()
+
+
+@each_language
+def test_replies_end_while_the_daemon_is_asked(language: Language, tmp_path: Path, start: Start) -> None:
+    """A daemon that answers only when the time is over is no error: no reply has come."""
+    seconds, held = 0.03, set[bytes]()
+    answers = {b"CMSG listen": b"", b"CMSG listeners": b"0", b"CMSG listeners?": b"0 asked"}
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        key = packet.partition(b"\0")[0] + (b"?" if packet.endswith(b"?") else b"")
+        if key not in answers:
+            return False
+        if key not in held:
+            held.add(key)
+            time.sleep(2 * seconds)  # the client's time began before this packet was sent
+        connection.send(b"%b\0%b" % (key.rstrip(b"?"), answers[key]))
+        return True
+
+    driver = start(language)
+    driver("timeout", LATEST)
+    with ScriptedDaemon(tmp_path / "bus", script) as daemon:
+        driver.open(daemon.path)
+        try:
+            while len(held) < len(answers):  # the last question is asked when there is time left for it
+                assert driver("request", "late/x", "?", seconds, 1) == []
+                seconds *= 1.2
+            held.remove(b"CMSG listeners")
+            assert driver.error("request", "late/x", "?", 0.04) == "timeout"
+        finally:
+            driver("close")
 
 
 @each_language

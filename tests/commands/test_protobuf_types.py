@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 import bccn
 from bccnd.cli import main
-from bccnd.commands.protobuf_types import Types, add_arguments, chosen
+from bccnd.commands.protobuf_types import Types, add_arguments, chosen, compiled
 from bccnd.wire.dndm import messages_pb2 as pb
 
 SET = FileDescriptorSet()
@@ -39,7 +39,6 @@ def test_without_a_name_the_channel_says_the_type() -> None:
 @pytest.mark.parametrize(
     ("file", "content", "type_name", "line"),
     [
-        ("robot.proto", b'syntax = "proto3";', "T", "--proto robot.proto: is a source; make one: protoc"),
         ("set.pb", b"\xff", "T", "--proto set.pb: is no descriptor set"),
         ("set.pb", SET.SerializeToString(), "No", "--proto set.pb: has no type 'No'"),
     ],
@@ -64,6 +63,58 @@ def test_the_library_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "google.protobuf", None)
     with pytest.raises(bccn.InvalidError, match=r"install it: pip install 'bccnd\[dndm\]'$"):
         Types("set.pb", b"", "T")
+
+
+def types_of(file: Path, type_name: str) -> Types:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    types = chosen(parser.parse_args(["--proto", str(file), "--type", type_name]))
+    assert types is not None
+    return types
+
+
+SOURCE = """syntax = "proto3";
+package robot;
+import "parts.proto";
+import "google/protobuf/timestamp.proto";
+message Arm { Hand hand = 1; google.protobuf.Timestamp at = 2; }
+"""
+
+
+def test_a_proto_file_is_compiled_with_what_it_imports(tmp_path: Path) -> None:
+    (tmp_path / "parts.proto").write_text(
+        'syntax = "proto3"; package robot; message Hand { int32 fingers = 1; }'
+    )
+    (tmp_path / "arm.proto").write_text(SOURCE)
+    types = types_of(tmp_path / "arm.proto", "robot.Arm")
+    made = types.of_json("c", '{"hand": {"fingers": 5}, "at": "2026-01-01T00:00:00Z"}')
+    assert json.loads(types.to_json("c", made)) == {"hand": {"fingers": 5}, "at": "2026-01-01T00:00:00Z"}
+
+
+def test_a_proto_file_with_a_mistake_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "arm.proto").write_text('syntax = "proto3";\nmessage Arm {\n  Nothing hand = 1;\n}')
+    with pytest.raises(bccn.InvalidError) as caught:
+        types_of(tmp_path / "arm.proto", "Arm")
+    assert str(caught.value) == '--proto arm.proto:3:3: "Nothing" is not defined.'
+
+
+def test_a_proto_file_without_protoc_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "arm.proto").write_text(SOURCE)
+    monkeypatch.setattr("shutil.which", lambda _name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(bccn.InvalidError, match="needs protoc: install protobuf-compiler"):
+        types_of(tmp_path / "arm.proto", "robot.Arm")
+
+
+def test_the_definitions_of_dndm_are_compiled_from_their_source() -> None:
+    source = Path(pb.__file__).with_name("messages.proto")
+    (made,) = FileDescriptorSet.FromString(compiled(str(source))).file
+    made.name = pb.DESCRIPTOR.name
+    for field in [field for message in made.message_type for field in message.field]:
+        field.ClearField("json_name")  # which is kept where it is not what follows from the name
+    expected = FileDescriptorProto()
+    pb.DESCRIPTOR.CopyToProto(expected)
+    assert made == expected
 
 
 def test_options_choose_the_file_and_the_type(tmp_path: Path) -> None:

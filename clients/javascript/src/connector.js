@@ -49,7 +49,7 @@ export class Connector {
       for (let pause = FIRST_PAUSE; !(await this.#attempt(false)); pause = Math.min(2 * pause, LAST_PAUSE)) {
         const next = now() + jittered(pause);
         const isBusy = this.fault.cause === "busy" && next < until + this.#settings.timeout;
-        if (!(this.fault instanceof UnavailableError) || (next > until && !isBusy)) throw this.fault;
+        if (!mayPass(this.fault) || (next > until && !isBusy)) throw this.fault;
         await wait(new Pending(), next, this.#life.signal);
       }
     } finally {
@@ -121,6 +121,12 @@ export class Connector {
     this.#life.abort(why);
   }
 }
+
+/**
+ * Whether a later attempt may do better.
+ * @param {BccnError} fault
+ */
+const mayPass = (fault) => fault instanceof UnavailableError || fault.code === "limit";
 
 /** @param {number} pause */
 const jittered = (pause) => pause * (0.5 + Math.random());

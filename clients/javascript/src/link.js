@@ -302,9 +302,10 @@ export class Link {
 
 /**
  * What the reason of a Close or a Cancel says; null for a normal end.
- * @param {string} reason  empty, or `<code> <text>`
+ * @param {string} reason  empty, `<code> <text>`, or `limit: <text>`
  */
 function errorOf(reason) {
   if (!reason) return null;
-  return /^(refused|unknown-key|bad-[a-z]+) /.test(reason) ? rejected(reason) : new UnavailableError(reason.replace(/^unavailable /, ""));
+  if (/^(refused|unknown-key|bad-[a-z]+|limit:) /.test(reason)) return rejected(reason.replace(/^limit: /, "limit "));
+  return new UnavailableError(reason.replace(/^unavailable /, ""));
 }

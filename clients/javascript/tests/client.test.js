@@ -184,6 +184,16 @@ test("a daemon that refuses this program is an error of connect", async () => {
   await assert.rejects(door.connect({ wait: 60_000 }), { code: "refused", name: "RefusedError" });
 });
 
+test("where too many programs are, connect says so, and tries again for a while", async () => {
+  const door = new FakeDoor();
+  door.refusal = "limit: at most 1 clients";
+  await assert.rejects(door.connect(), { code: "limit", name: "RejectedError", message: "at most 1 clients (limit)" });
+  const waiting = door.connect({ wait: 60_000 });
+  await settled();
+  door.refusal = "";
+  await (await waiting).close();
+});
+
 test("messages published in one turn share a write", async () => {
   const door = new FakeDoor();
   const bus = await door.connect();

@@ -75,7 +75,7 @@ test("a replay fails with what the door has against it", async () => {
   };
   await fails("refused SUB a: no", { code: "refused" });
   await fails("bad-value soon: must be ISO 8601", { code: "bad-value" });
-  await fails("limit: this user has too many replays", { code: "unavailable" });
+  await fails("limit: this user has too many replays", { code: "limit", message: "this user has too many replays (limit)" });
   for (const from of ["", "1 2", Number.NaN, -1, new Date(Number.NaN), {}]) {
     await assert.rejects(bus.replay("a", { from: /** @type {any} */ (from) }).next(), { code: "invalid" });
   }

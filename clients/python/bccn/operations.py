@@ -7,7 +7,7 @@ nothing but a session, and one calls another as a function: the method of that n
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from time import monotonic
 
 from bccn.errors import InvalidError, NobodyListensError, TimedOutError
@@ -164,7 +164,8 @@ class Operations(Session):
                     if not questions:
                         raise NobodyListensError(f"nobody listens to {channel}")
                     questions, ask_at = questions - 1, now + ASK_EVERY
-                    await Operations._ask_other_hosts(self, exchange, deadline - now)
+                    with suppress(TimedOutError):  # the time is over, which ends the replies
+                        await Operations._ask_other_hosts(self, exchange, deadline - now)
                 self._check(asks=True)
                 await self._wait(exchange, deadline if exchange.settled else min(deadline, ask_at))
                 self._settle()

@@ -123,8 +123,11 @@ final class Exchanges {
         try {
             publish(exchange, payload);
         } catch (RuntimeException e) {
-            end(exchange);
-            throw e;
+            boolean isLate = e instanceof BccnException.TimedOut && deadline.isOver(); // which ends the replies
+            if (!isLate) {
+                end(exchange);
+                throw e;
+            }
         }
         exchange.due = Deadline.in(ASK_AFTER);
         return exchange;

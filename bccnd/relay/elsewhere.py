@@ -200,12 +200,15 @@ class Elsewhere:
             asked.by = {src: until for src, until in asked.by.items() if until > now}
             if asked.answer and not asked.by:
                 self._nobody_left(key, asked, moment)
-        if not self._waiting:
+        if not self._asked:
+            self._young, self._old, self._tokens = {}, {}, {}
+        elif self._waiting:  # soon, so that no lease ends because much else is asked about
+            self._set("renew", now + ASK_SECONDS)
+        else:
             self._young, self._old = {}, self._young
             self._tokens = {token: question for question, token in self._old.items()}
             self._waiting.extend(_questions([key for key in self._asked if key not in self._unsettled]))
             self._send(moment)
-        if self._asked:
             self._set("renew", now + RENEW_SECONDS)
 
     def _send(self, moment: Moment) -> None:

@@ -353,6 +353,19 @@ def test_patterns_that_come_and_go_are_asked_about_no_more():
     assert len(elsewhere._waiting) + len(elsewhere._asked) <= PATTERNS_PER_SECOND
 
 
+def test_a_renewal_waits_for_no_more_than_what_is_being_asked():
+    bus = Bus()
+    bus.connect(b"CMSG watch\0a")
+    wait(bus, RENEW_SECONDS - 0.05)
+    waiting = bus.relay.elsewhere._waiting
+    waiting.extend(((b"/", b"other/%d" % number),) for number in range(100))
+    bus.relay.elsewhere._set("send", bus.now)
+    bus.sent.clear()
+    wait(bus, 0.5)
+    assert not waiting
+    assert sum(b"\nwatch 5 /\na" in sent for sent in bus.sent) == 1
+
+
 def test_daemons_that_say_that_somebody_listens_are_bounded():
     bus = Bus()
     client = bus.connect(b"CMSG watch\0a")

@@ -10,7 +10,8 @@ itself (fork) each time.
 Rules
 - A copy is what ``python -m MODULE ...`` would be: it has its arguments, environment, folder, limits and streams, no
   other descriptor, and no thread. It dies with the test run.
-- Whatever would make another Python of it, such as a variable that Python reads, is started afresh.
+- Whatever would make another Python of it, such as a variable that Python reads, is started afresh, and so is what
+  cannot be imported: it says itself why.
 - Only ``tests/conftest.py`` turns it on: what measures a start measures a real one.
 """
 
@@ -140,7 +141,8 @@ def start(command: Sequence[str], log: BinaryIO, environ: Mapping[str, str]) -> 
         "umask": _umask(),
         "parent": preparation._process.pid,
     }
-    return Copy(preparation, preparation.ask(request, [0, 1, log.fileno()]), command)
+    pid = preparation.ask(request, [0, 1, log.fileno()])
+    return Copy(preparation, pid, command) if pid else None
 
 
 def _surroundings(environ: Mapping[str, str]) -> tuple[object, ...]:
@@ -173,13 +175,13 @@ def _await_request(talk: socket.socket) -> tuple[dict[str, Any], ModuleType]:
             talk.send(b"%d" % os.waitstatus_to_exitcode(status))
             continue
         name = request["module"]
-        if name not in imported:
-            gc.disable()
-            imported[name] = importlib.import_module(f"{name}.__main__")
-            gc.collect()
-            gc.freeze()
-            gc.enable()
-        assert len(os.listdir("/proc/self/task")) == 1, "a copy would lack threads"
+        program = imported.get(name) or _imported(name)
+        if program is None:
+            for descriptor in streams:
+                os.close(descriptor)
+            talk.send(b"0")
+            continue
+        imported[name] = program
         ready, becomes = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -187,12 +189,26 @@ def _await_request(talk: socket.socket) -> tuple[dict[str, Any], ModuleType]:
             os.close(ready)
             _become(request, streams)
             os.close(becomes)
-            return request, imported[name]
+            return request, program
         for descriptor in (becomes, *streams):
             os.close(descriptor)
         os.read(ready, 1)  # its end: whatever the test does to the copy from now on, stays
         os.close(ready)
         talk.send(b"%d" % pid)
+
+
+def _imported(name: str) -> ModuleType | None:
+    """What ``python -m`` would run; None where that has to."""
+    gc.disable()
+    try:
+        program = importlib.import_module(f"{name}.__main__")
+    except Exception:  # noqa: BLE001 - it is said again by what is started in place of a copy
+        return None
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+    return program if len(os.listdir("/proc/self/task")) == 1 else None  # a copy would lack threads
 
 
 def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:

@@ -74,6 +74,7 @@ def _configured(facts: Facts, config: str | None, environ: Mapping[str, str]) ->
         port=settings.port,
         receive_bytes=settings.buffers.receive_bytes,
         hold_bytes=settings.repair.hold_bytes,
+        subscriptions_limit=settings.limits.subscriptions,
         key_file=_key_file(settings.key_file),
         rights_by_program=tuple(sorted({grant.program for grant in settings.rights if grant.program})),
     )

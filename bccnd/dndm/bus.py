@@ -35,6 +35,7 @@ TIMEOUT = 5.0
 AWAY_SECONDS = 0.1
 REFUSED_SECONDS = 10.0
 WHO_MAY = "[[rights]] in the daemon's settings say who may"
+HOW_MANY = "raise limits.subscriptions in the daemon's settings, then reload bccnd and bccnd-dndm"
 
 Kind = Literal["subscribe", "watch"]
 Ask = tuple[Kind, str]
@@ -46,6 +47,12 @@ class Hearer(Protocol):
     def came(self, channel: str, payload: bytes) -> None: ...
 
     def listened(self, channel: str, somebody: bool) -> None: ...
+
+    def crowded(self, channel: str) -> None:
+        """The daemon has no room for a subscription to a channel."""
+
+    def roomy(self) -> None:
+        """The daemon is there, and may have room for what it had none."""
 
     def published(self) -> None:
         """Less waits to be published."""
@@ -87,6 +94,7 @@ class Bus:
     def want(self, kind: Kind, channel: str) -> None:
         ask = kind, channel
         self._wanted.add(ask)
+        self._refused.discard(ask)
         if ask in self._held and channel in self._known:
             # It was wanted before, and nobody has said otherwise to the daemon yet.
             asyncio.get_running_loop().call_soon(self._tell, channel)
@@ -161,6 +169,7 @@ class Bus:
         for ask in refused:
             self._note(ask)
         log.info("connected to the daemon", socket=self.path, name=self.name)
+        self._hearer.roomy()
 
     def _away(self, reason: str) -> None:
         if reason != self.reason:
@@ -178,16 +187,17 @@ class Bus:
             case "rejected" | "revoked":
                 self._refuse(notice.count, notice.text)
 
-    def _refuse(self, count: int, text: str) -> None:
+    def _refuse(self, count: int, text: str, remedy: str = WHO_MAY) -> None:
         """Say each refusal once: there are as many texts as there are channels, and the log has its own limit."""
         self.counts["refused"] += count
         if text not in self._refusals and len(self._refusals) < CHANGES:
             self._refusals.add(text)
-            log.warning("refused by the daemon", reason=text, remedy=WHO_MAY)
+            log.warning("refused by the daemon", reason=text, remedy=remedy)
 
     # -- what goes on
 
     def _note(self, ask: Ask) -> None:
+        self._changes.pop(ask, None)  # the last change counts, and may need what comes before it
         self._changes[ask] = None
         self._changed.set()
 
@@ -217,9 +227,14 @@ class Bus:
                 await client.watch(channel, self._on_watched)
         except bccn.RejectedError as error:
             self._held.pop(ask, None)
+            if ask in self._changes:  # it is asked again anyway
+                return
             self._refused.add(ask)
-            self._refuse(1, f"{kind} {channel}: {error.text}")
-            if kind == "watch":
+            limited = error.code == "limit"
+            self._refuse(1, f"{kind} {channel}: {error.text}", HOW_MANY if limited else WHO_MAY)
+            if kind == "subscribe" and limited:
+                self._hearer.crowded(channel)
+            elif kind == "watch":
                 # Where nobody can say whether somebody listens, peers send; where it is forbidden they do not.
                 self._hearer.listened(channel, error.code != "refused")
         except bccn.BccnError:

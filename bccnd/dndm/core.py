@@ -43,6 +43,8 @@ from bccnd.wire.dndm.messages import Known, decode
 
 HANDSHAKE_SECONDS = 10.0
 PING_SECONDS = 10.0
+# Between two times that all who hear a broadcast address are told all, however many newcomers there seem to be.
+GREETING_SECONDS = 1.0
 SILENT_SECONDS = 35.0
 # Frames of a link that are unsound or refused, and handshakes, before it is closed; with each ping one is forgiven.
 FAULTS_LIMIT = 64
@@ -51,6 +53,8 @@ HANDSHAKES_LIMIT = 8
 LINE_SECONDS = 1.0
 # Frames of a link, and effects that come of them, before others have their turn: some ten milliseconds.
 FRAMES, EFFECTS = 256, 2048
+# Interests that are tried again with a daemon that has come back, or at a reload. The others follow as some end.
+ROOMY = 512
 
 
 class Gateway:
@@ -133,6 +137,15 @@ class Gateway:
             self._settling.note(route.id)
             self._settling.step(at)
 
+    def crowded(self, channel: str) -> None:
+        """The daemon has no room for a subscription to this channel."""
+        self._effects += self._routing.crowded(channel)
+
+    def roomy(self) -> None:
+        """The daemon is another one, or has other settings, and may have room."""
+        for _ in range(min(self._routing.waiting, ROOMY)):
+            self._effects += self._routing.resume()
+
     def came(self, channel: str, payload: bytes, at: Moment) -> None:
         """A message of the bus, of another program."""
         self._passing.came(channel, payload, at)
@@ -195,11 +208,16 @@ class Gateway:
         """How many intents and interests peers have."""
         return self._routing.intents.total, self._routing.interests.total
 
+    @property
+    def waiting(self) -> int:
+        """How many routes of interests the daemon has no room for."""
+        return self._routing.waiting
+
     # --- a link ---
 
     def _make_room(self, at: Moment) -> None:
-        """The one that has come and said nothing for longest gives its place: silence keeps nobody out."""
-        strangers = [link for link in self._links.values() if link.peer is None and not link.dialled]
+        """The stranger that came first gives its place: neither silence nor forged addresses keep anybody out."""
+        strangers = [link for link in self._links.values() if not link.proven and not link.dialled]
         if strangers:
             self._close(min(strangers, key=lambda link: link.since), "full", at)
 
@@ -213,7 +231,7 @@ class Gateway:
             return
         if link.broadcast:
             if now >= link.next_refresh and link.peer:
-                self._tell(link, handshake(self._me, link, link.peer, pb.INITIAL), at)
+                self._tell(link, handshake(self._me, link, link.peer, pb.FINAL), at)
                 self._settling.refresh(link, at)
             return
         if link.peer is None:
@@ -292,6 +310,11 @@ class Gateway:
                 return self._passing.message(link, header, message, at)
             case pb.Handshake() if not link.broadcast:
                 return self._handshake(link, message, at)
+            case pb.Handshake(stage=pb.INITIAL):  # somebody new, who has not heard who speaks here, and what
+                if link.next_refresh > at.monotonic + GREETING_SECONDS:
+                    soon = link.next_refresh - REFRESH_SECONDS + GREETING_SECONDS
+                    link.next_refresh = max(at.monotonic, soon)
+                return self._adverts(link, message, at)
             case pb.Ping() | pb.Pong() | pb.Peers() | pb.Addrbook() if link.broadcast:
                 link.counts["not for all"] += 1
             case pb.Peers() | pb.Addrbook():
@@ -300,7 +323,10 @@ class Gateway:
                 pong = pb.Pong(receive_timestamp=at.unix_ns, ping_timestamp=header.timestamp, payload=payload)
                 self._tell(link, pong, at)
             case pb.Pong(payload=payload):
+                before = link.proven
                 link.counts["pong"] += not link.pong(payload, at.monotonic)
+                if link.peer and link.proven and not before:
+                    self._share(link.peer, at, remove=False)
             case pb.Result() | pb.NotifyIntent():
                 # No result is wanted, and interests say what a notice says.
                 link.counts[pb.Type.Name(header.type)] += 1
@@ -381,10 +407,11 @@ class Gateway:
         if link.broadcast:
             return
         others = [other for other in self._links.values() if other is not link and not other.broadcast]
-        known = [other.peer for other in others if other.peer]
+        known = [other.peer for other in others if other.peer and other.proven]
         for told in peers_messages(link, known, remove=False):
             self._tell(link, told, at)
-        self._share(peer, at, remove=False)
+        if link.proven:
+            self._share(peer, at, remove=False)
 
     def _begin_again(self, link: Link) -> None:
         """What it advertised and was told it has forgotten."""

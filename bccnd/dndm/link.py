@@ -5,6 +5,8 @@ What a link holds is bounded: by the limit of routes (``told``), PINGS_LIMIT, an
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from functools import partial
+from secrets import randbits
 
 from bccnd.relay.allowance import Allowance
 from bccnd.wire.dndm.frame import LINE_LIMIT, Frame, Reader
@@ -64,11 +66,19 @@ class Link:
     # What came and waits for its turn: no more than was read at once.
     frames: deque[Frame] = field(default_factory=deque)
     _pings: dict[bytes, float] = field(default_factory=dict)
-    _pinged: int = 0
+    # How many pings, from a number that nobody guesses.
+    _pinged: int = field(default_factory=partial(randbits, 63))
 
     def __post_init__(self) -> None:
         self.heard = self.since
         self.reader = Reader(LINE_LIMIT, noisy=True) if self.noisy else Reader()
+
+    @property
+    def proven(self) -> bool:
+        """Whether it is a peer that is where it says: a datagram may bear any address, so there a PONG shows it."""
+        if self.scheme == "udp" and not self.dialled:
+            return self.latency is not None
+        return self.peer is not None
 
     def ping(self, now: float) -> bytes:
         """The payload of the next one: 16 bytes, the least that public peers answer."""

@@ -15,6 +15,7 @@ _GAUGES = (
     ("links", "links", "Connections to peers, those without a handshake, too."),
     ("intents", "intents", "Intents of all peers."),
     ("interests", "interests", "Interests of all peers."),
+    ("unheard_routes", "unheard", "Routes of interests for which the daemon has no room."),
     ("waiting_bytes", "waiting", "Bytes that wait for peers to read them."),
     ("unpublished_bytes", "unpublished", "Bytes that wait for the daemon."),
 )

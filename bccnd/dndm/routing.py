@@ -9,6 +9,7 @@ Rules
 - The bus is asked whether somebody listens to the channels of intents, and subscribed to those of interests. Each
   form of a hashed route, with and without its prefix, has its channel. Each channel has a twin that never leaves the
   host (LOCAL) and has room for longer messages.
+- Where the daemon has no room for so many subscriptions, ``shares`` says whose interests it hears.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from bccnd.dndm.adverts import Adverts
 from bccnd.dndm.effects import Effect, Subscribe, Unsubscribe, Unwatch, Watch
 from bccnd.dndm.link import Link
+from bccnd.dndm.shares import Shares
 from bccnd.errors import DndmError
 from bccnd.relay.deadlines import Alarm
 from bccnd.wire.dndm import routes
@@ -35,6 +37,7 @@ class Routing:
         self._watched: dict[str, bool | None] = {}
         # Id -> channels that are watched, and those that are subscribed to.
         self._asked: dict[str, tuple[set[str], set[str]]] = {}
+        self._shares = Shares()
 
     def listened(self, channel: str, somebody: bool) -> Route | None:
         """The route of which that is news; None where it is none."""
@@ -77,7 +80,10 @@ class Routing:
     def bus(self, route_id: str) -> Iterator[Effect]:
         """What the bus is to be asked from now on, and what no more."""
         watched, subscribed = self._asked.pop(route_id, (set(), set()))
-        watch, subscribe = _channels(self.intents, route_id), _channels(self.interests, route_id)
+        self._shares.account(route_id, self.interests.of(route_id))
+        waits = self._shares.waits(route_id)
+        watch = _channels(self.intents, route_id)
+        subscribe = set() if waits else _channels(self.interests, route_id)
         if watch or subscribe:
             self._asked[route_id] = watch, subscribe
         for channel in sorted(watch - watched):
@@ -86,8 +92,33 @@ class Routing:
         for channel in sorted(watched - watch):
             del self._watched[channel]
             yield Unwatch(channel)
-        yield from map(Subscribe, sorted(subscribe - subscribed))
         yield from map(Unsubscribe, sorted(subscribed - subscribe))
+        yield from map(Subscribe, sorted(subscribe - subscribed))
+        if subscribed - subscribe and not waits:
+            yield from self.resume()
+
+    def crowded(self, channel: str) -> Iterator[Effect]:
+        """The daemon has no room for a subscription to this channel: what gives way, and what is asked again."""
+        route_id = routes.route_of(channel.removeprefix(LOCAL)).id
+        _, subscribed = self._asked.get(route_id, (set(), set()))
+        if channel not in subscribed:
+            return
+        giver = self._shares.refuse(route_id)
+        yield from self.bus(giver or route_id)
+        if giver:
+            yield from map(Subscribe, sorted(subscribed))
+
+    def resume(self) -> Iterator[Effect]:
+        """There may be room for one more interest."""
+        while route_id := self._shares.resume():
+            yield from self.bus(route_id)
+            if self.interests.of(route_id):  # else it has ended, and left the room to the next
+                break
+
+    @property
+    def waiting(self) -> int:
+        """How many routes the daemon has no room for."""
+        return self._shares.waiting
 
 
 def _channels(adverts: Adverts, route_id: str) -> set[str]:

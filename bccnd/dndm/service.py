@@ -138,6 +138,8 @@ class Service:
     # -- what peers do: the owner of carriers
 
     def opened(self, number: int, scheme: str, dialled: Peer | None, *, broadcast: bool = False) -> None:
+        if dialled:
+            self._names[number] = str(dialled)
         self.core.connected(number, scheme, self._now(), dialled, broadcast=broadcast)
         self._act()
 
@@ -176,6 +178,14 @@ class Service:
     def listened(self, channel: str, somebody: bool) -> None:
         self.core.listened(channel, somebody, self._now())
         self._act()
+
+    def crowded(self, channel: str) -> None:
+        self.core.crowded(channel)
+        self._act(schedules=False)
+
+    def roomy(self) -> None:
+        self.core.roomy()
+        self._act(schedules=False)
 
     def published(self) -> None:
         if not self.bus.full:
@@ -241,7 +251,7 @@ class Service:
                 self.carriers.read_on(number)
 
     def _release(self, number: int) -> str:
-        """Forget a link. Who it was; empty before the handshake."""
+        """Forget a link. Who it was; empty before the handshake, if it came."""
         self._held.discard(number)
         self._publishing.discard(number)
         return self._names.pop(number, "")
@@ -335,6 +345,7 @@ class Service:
             "links": len(links),
             "intents": intents,
             "interests": interests,
+            "unheard": self.core.waiting,
             "waiting": sum(self.carriers.waiting(link.number) for link in links),
             "unpublished": self.bus.waiting,
             "lost": account.lost(counts, self.bus.counts),
@@ -356,6 +367,7 @@ class Service:
         self._health.resume()
         self._settings, self.carriers.accept = settings, settings.accept
         self.core.reconfigure(options_of(settings))
+        self.core.roomy()
         logs.configure(settings.log_level, settings.log_format, limit=self._log_limit)
         self._act()
         if held:

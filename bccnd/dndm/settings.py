@@ -26,6 +26,8 @@ DEFAULT_FILE = Path("/etc/bccnd/dndm.toml")
 FIXED = ("socket", "listen", "bus", "address", "links", "routes")
 
 SCHEMES = ("tcp", "udp", "serial")
+# What can be set of a serial line.
+LINE = "baud", "bits", "parity", "stop"
 # Where peers come in if nothing is said: of this host alone.
 LISTEN = "tcp://127.0.0.1:5420"
 URLS_LIMIT = 64
@@ -230,8 +232,16 @@ def doubts(settings: DndmSettings) -> Iterator[tuple[str, str]]:
         yield f"whoever reaches {far[0]} is trusted", "name networks in accept, or set strict"
     if not settings.listen and not settings.dial:
         yield "no peer can come, and none is dialled", "give listen or dial"
+    for url in (*settings.listen, *settings.dial):
+        if unknown := _unknown(peers.parse(url)):
+            yield f"{url} sets what a line does not have: {', '.join(unknown)}", f"it has {', '.join(LINE)}"
     if settings.strict and settings.discover:
         yield "not used with strict: discover", "remove it"
+
+
+def _unknown(peer: Peer) -> list[str]:
+    """Parameters of a serial line that set nothing."""
+    return [name for name, _ in peer.params if name not in LINE] if peer.scheme == "serial" else []
 
 
 def _is_of_this_host(url: str) -> bool:

@@ -26,6 +26,7 @@ NAMES_SHOWN = 3
 # The part of the limit that may be in use.
 DESCRIPTORS_SPARE = 0.9
 HELD_SPARE = 0.9
+SUBSCRIPTIONS_SPARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Facts:
     ahead         how far sequence numbers are ahead of the clock
     exceeds_rmem  whether the daemon may have more than net.core.rmem_max
     descriptors   of the daemon: in use, and the limit
+    subscriptions_limit  subscriptions, and as many watches, that a client may have
     """
 
     version: str
@@ -68,6 +70,7 @@ class Facts:
     port: int = 5400
     receive_bytes: int | None = None
     hold_bytes: int | None = None
+    subscriptions_limit: int | None = None
     key_file: KeyFile | None = None
     socket_path: str = ""
     socket: str = "served"
@@ -369,6 +372,23 @@ def clients(facts: Facts) -> Iterable[Finding]:
         yield _ok("clients", f"{counted(len(facts.clients), 'other client')}, none too slow")
 
 
+def subscriptions(facts: Facts) -> Iterable[Finding]:
+    """A gateway has two for what a robot is interested in, and as many watches for what one offers."""
+    limit, what = facts.subscriptions_limit, "subscriptions"
+    if facts.status is None or limit is None:
+        return
+    counts = [(kind, row.get(kind, 0), row) for row in facts.clients for kind in (what, "watches")]
+    crowded = [each for each in counts if each[1] > SUBSCRIPTIONS_SPARE * limit]
+    if crowded:
+        names = _names(f"{row['name']} ({count} {kind})" for kind, count, row in crowded)
+        remedy = (
+            "raise limits.subscriptions and reload bccnd, then a bccnd-dndm that is named; or use patterns"
+        )
+        yield _warning(what, f"few left of the {limit} that a client may have: {names}", remedy)
+    else:
+        yield _ok(what, f"no client is near the limit of {limit}")
+
+
 def rejected(facts: Facts) -> Iterable[Finding]:
     if facts.status is None:
         return
@@ -479,7 +499,7 @@ def _names(names: Iterable[str]) -> str:
 
 CHECKS: tuple[Callable[[Facts], Iterable[Finding]], ...] = (
     configuration, key_file, socket, daemon, network, port, rights, rights_by_program, round_trip, interfaces,
-    segment, buffers, rejected, sources, repair, clients, clock, descriptors,
+    segment, buffers, rejected, sources, repair, clients, subscriptions, clock, descriptors,
 )  # fmt: skip
 
 

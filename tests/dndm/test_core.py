@@ -135,6 +135,36 @@ def test_a_stranger_is_not_listened_to(message: Known | bytes) -> None:
     assert one.reads(1, encode(intent(), 1)) == []
 
 
+def test_interests_without_room_are_tried_again_when_there_may_be() -> None:
+    one = One()
+    one.peer(1, interests=[interest(), interest("T@c")])
+    for channel in (CHANNEL, "dndm/c/T"):
+        one.core.crowded(channel)
+    assert one.core.waiting == 2
+    one.core.take()
+    one.core.roomy()
+    assert Subscribe(CHANNEL) in one.core.take()
+    assert one.core.waiting == 0
+
+
+def test_forged_datagrams_keep_nobody_out_and_reach_nobody() -> None:
+    """A handshake in a datagram makes a peer; whether it is there, its PONG says."""
+    one = One(links=3)
+    one.peer(1)
+    for number in (2, 3, 4, 5):
+        one.open(number, scheme="udp")
+        hello = pb.Handshake(me=f"udp://10.0.2.{number}:1/", you=ME, stage=pb.INITIAL)
+        effects = one.hears(number, hello)
+        assert told(effects, 1) == []
+    assert [link.number for link in one.core.links] == [1, 4, 5]
+    ping = next(each for each in told(one.drain(), 5) if isinstance(each, pb.Ping))
+    effects = one.hears(5, pb.Pong(payload=ping.payload))
+    assert told(effects, 1) == [pb.Peers(ids=["udp://10.0.2.5:1/"])]
+    assert one.hears(5, pb.Pong(payload=ping.payload)) == []
+    one.peer(6)
+    assert [link.number for link in one.core.links] == [1, 5, 6]
+
+
 def test_a_stranger_has_so_much_time() -> None:
     one = One()
     one.open(1)

@@ -1,6 +1,6 @@
 """Where messages go: in general by what the core's tests say, here of links to all who hear them."""
 
-from bccnd.dndm.core import FAULTS_LIMIT
+from bccnd.dndm.core import FAULTS_LIMIT, GREETING_SECONDS
 from bccnd.dndm.effects import Publish, Send, Subscribe, Watch
 from bccnd.dndm.settling import REFRESH_SECONDS
 from bccnd.wire.dndm import messages_pb2 as pb
@@ -83,3 +83,26 @@ def test_one_there_that_sets_no_time_has_a_minute() -> None:
     one.now = 61.0
     one.drain()
     assert one.core.adverts == (0, 0)
+
+
+def test_a_newcomer_there_is_soon_told_all_and_answers_are_not_answered() -> None:
+    one = broadcasting()
+    one.peer(1, intents=[intent()])
+    one.drain()
+    one.now = 5.0
+    one.drain()
+    for _ in range(3):
+        one.hears(9, pb.Handshake(me="udp://10.0.0.7:9/", stage=pb.FINAL))
+    assert told(one.drain(), 9) == []
+    heard = []
+    for _ in range(3):
+        one.hears(9, pb.Handshake(me="udp://10.0.0.7:9/", stage=pb.INITIAL))
+        heard += told(one.drain(), 9)
+    hello, adverts = heard
+    assert isinstance(hello, pb.Handshake)
+    assert hello.stage == pb.FINAL
+    assert isinstance(adverts, pb.Intents)
+    one.now += GREETING_SECONDS
+    assert len(told(one.drain(), 9)) == 2
+    one.now += REFRESH_SECONDS - GREETING_SECONDS
+    assert told(one.drain(), 9) == []

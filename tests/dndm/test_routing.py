@@ -90,3 +90,25 @@ def test_interests_go_to_who_may_publish() -> None:
 def test_who_is_interested_is_told_an_intent() -> None:
     one = routing(interests={1: ID}, intents={2: ID})
     assert [one.intent_for(link(number), ID) for number in (1, 2, 3)] == [0, None, 1]
+
+
+def test_a_route_gives_way_where_the_bus_has_no_room() -> None:
+    one = routing(interests={2: "T@b"})
+    for route in ("T@a", "T@c"):
+        one.interests.put(1, Advert(parse(route), 0, 0.0), 0.0)
+        bus(one, route)
+    bus(one, "T@b")
+    assert list(one.crowded("local/dndm/b/T")) == [
+        Unsubscribe("dndm/c/T"),
+        Unsubscribe("local/dndm/c/T"),
+        Subscribe("dndm/b/T"),
+        Subscribe("local/dndm/b/T"),
+    ]
+    assert one.waiting == 1
+    assert list(one.crowded("dndm/c/T")) == []
+    one.interests.put(2, Advert(parse("T@d"), 0, 0.0), 0.0)
+    bus(one, "T@d")
+    assert len(list(one.crowded("dndm/d/T"))) == 2
+    one.interests.drop_link(1)  # its T@c waits first, and is wanted no more
+    assert bus(one, "T@a")[2:] == [Subscribe("dndm/d/T"), Subscribe("local/dndm/d/T")]
+    assert one.waiting == 0

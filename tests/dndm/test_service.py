@@ -196,6 +196,18 @@ def test_a_peer_that_went_is_dialled_again(tmp_path: Path, here: Site) -> None:
             assert [line["peer"] for line in gateway.logged("peer connected")] == [peer, peer]
 
 
+def test_the_log_names_what_was_dialled_and_is_no_peer(tmp_path: Path, here: Site) -> None:
+    daemon, _, _ = here
+    with socket.create_server(("127.0.0.1", free_port(socket.SOCK_STREAM))) as listening:
+        listening.settimeout(PATIENCE)
+        peer = f"tcp://127.0.0.1:{listening.getsockname()[1]}/"
+        flags = ("--listen", f"tcp://{free_address()}", "--dial", peer)
+        with DndmProcess(tmp_path, daemon.socket, *flags) as gateway, listening.accept()[0] as other:
+            other.sendall(b"HTTP/1.0 400 Bad Request\r\n")
+            wait_until(lambda: gateway.logged("peer let go"), "the end of it")
+            assert gateway.logged("peer let go")[0]["peer"] == peer
+
+
 def test_a_board_with_noise_that_is_unplugged_and_comes_back(tmp_path: Path, here: Site) -> None:
     daemon, _, _ = here
     with PseudoSerial() as line, PacketClient(daemon.socket) as program:

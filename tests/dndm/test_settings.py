@@ -82,6 +82,10 @@ def test_each_mistake_is_one_line(argv: list[str], line: str) -> None:
         (["--listen", "tcp://0.0.0.0:1", "--accept", "10.0.0.0/8"], ""),
         (["--listen", ""], "no peer can come, and none is dialled"),
         (["--strict", "true", "--discover", "10.0.0.0/8"], "not used with strict: discover"),
+        (
+            ["--dial", "serial:///dev/ttyUSB0?buad=9600&bits=7"],
+            "serial:///dev/ttyUSB0?buad=9600&bits=7 sets what a line does not have: buad",
+        ),
     ],
 )
 def test_what_may_not_be_meant_is_said(argv: list[str], doubt: str) -> None:

@@ -60,7 +60,7 @@ UPLINK = [
     "--config",
     "/dev/null",
 ]
-MUX = ["-m", "bccnd.mux"]
+DNDM, MUX = ["-m", "bccnd.dndm"], ["-m", "bccnd.mux"]
 SPOOL = ["-m", "bccnd.pipeline.source.spool"]
 
 # Programs that print something and end. {folder} has a capture.
@@ -73,6 +73,7 @@ PRINTING = {
     "bccn req": [*BCCN, "req", "!here/bccnd", "ping"],
     "bccn dump": [*BCCN, "dump", "-r", "{folder}/capture"],
     "bccn dump -w": [*BCCN, "dump", "-r", "{folder}/capture", "-w", "-"],
+    "bccn watch": [*BCCN, "watch", "-C", "1", "local/nobody"],
     "bccn who": [*BCCN, "who"],
     "bccn who --json": [*BCCN, "who", "--json"],
     "bccn ping": [*BCCN, "ping", "-c", "1", "-W", "30", "here"],

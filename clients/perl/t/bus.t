@@ -243,9 +243,9 @@ subtest 'a flood of what is no answer' => sub {
 
 # A bus that has lost its connection, and whose next one goes to an address where nobody answers.
 sub cut_off {
-    my ($path, %options) = @_;
-    my $bus = Net::Bccn->new(on_notice => sub { }, %options);
-    $bus->{path} = $path;
+    my ($path, $timeout) = @_;
+    my $bus = Net::Bccn->new(on_notice => sub { });
+    @{$bus}{qw(path timeout)} = ($path, $timeout);
     $bus->_let_go;
     return $bus;
 }
@@ -265,7 +265,7 @@ subtest 'a deadline holds while the bus connects' => sub {
     my $path = "\0bccn/bus.t/$$";
     socket my $listener, AF_UNIX, SOCK_SEQPACKET, 0 or die "no socket: $!\n";
     bind $listener, pack_sockaddr_un($path) and listen $listener, 8 or die "no listener: $!\n";
-    my $bus = cut_off($path, timeout => 60);
+    my $bus = cut_off($path, 60);
     $bus->{subscriptions} = [ map { { pattern => "deadline/$_", regex => qr/x/ } } 1 .. 1000 ]; # more than there is room for
     is($bus->receive($_), undef, "receive returns after $_ s") for 0, 0.01;
     $bus->dispatch;
@@ -287,7 +287,7 @@ subtest 'a deadline holds while the bus connects' => sub {
 };
 
 subtest 'a call waits for the next connection up to its timeout' => sub {
-    my $bus = cut_off('/nonexistent/bus.sock', timeout => 0.05);
+    my $bus = cut_off('/nonexistent/bus.sock', 0.05);
     @{$bus}{qw(tried_at retry_at)} = (Net::Bccn::Connection::now(), Net::Bccn::Connection::now() + 1000);
     my $start = Net::Bccn::Connection::now();
     my $error = error_of(sub { $bus->publish('a', 'x') });

@@ -1,0 +1,80 @@
+"""Which interests of peers the bus has room for: the daemon bounds what each of its clients subscribes to.
+
+Rules
+- Where there is no room for a route, the link that has most gives its newest one for it, if that leaves it as many
+  as the other has then. So one peer takes from others no more than its share, and all that is free.
+- A route counts for one link: of those with an interest in it, the one that has least.
+- What has no room waits. When there is room, the link that has least is next.
+"""
+
+from collections.abc import Collection
+
+
+class Shares:
+    """Routes by id, and links by number."""
+
+    def __init__(self) -> None:
+        # Route -> the link that it counts for; link -> its routes, in order: those that are heard, those that wait.
+        self._owners: dict[str, int] = {}
+        self._heard: dict[int, dict[str, None]] = {}
+        self._waiting: dict[int, dict[str, None]] = {}
+
+    def account(self, route_id: str, links: Collection[int]) -> None:
+        """These have an interest in a route. One that waits is tried again for a link that it did not count for."""
+        before = self._owners.get(route_id)
+        counted = route_id in self._heard.get(-1 if before is None else before, ())
+        others = {link: self._has(link) - (counted and link == before) for link in links}
+        now = min(others, key=lambda link: (others[link], link != before), default=None)
+        if before == now:
+            return
+        if before is not None:
+            self._leave(route_id)
+        if now is not None:
+            self._join(self._heard, now, route_id)
+
+    def waits(self, route_id: str) -> bool:
+        return route_id in self._waiting.get(self._owners.get(route_id, -1), ())
+
+    def refuse(self, route_id: str) -> str | None:
+        """There is no room for it: it waits, unless a route gives way, which waits instead and is returned."""
+        owner = self._owners[route_id]
+        self._leave(route_id)
+        most = max(self._heard, key=self._has, default=owner)
+        if self._has(most) <= self._has(owner) + 1:
+            self._join(self._waiting, owner, route_id)
+            return None
+        giver = next(reversed(self._heard[most]))
+        self._leave(giver)
+        self._join(self._waiting, most, giver)
+        self._join(self._heard, owner, route_id)
+        return giver
+
+    def resume(self) -> str | None:
+        """The next that waits, which does so no more; None if none does."""
+        if not self._waiting:
+            return None
+        link = min(self._waiting, key=self._has)
+        route_id = next(iter(self._waiting[link]))
+        self._leave(route_id)
+        self._join(self._heard, link, route_id)
+        return route_id
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return sum(map(len, self._waiting.values()))
+
+    def _has(self, link: int) -> int:
+        return len(self._heard.get(link, ()))
+
+    def _join(self, table: dict[int, dict[str, None]], link: int, route_id: str) -> None:
+        self._owners[route_id] = link
+        table.setdefault(link, {})[route_id] = None
+
+    def _leave(self, route_id: str) -> None:
+        link = self._owners.pop(route_id)
+        for table in (self._heard, self._waiting):
+            routes = table.get(link, {})
+            routes.pop(route_id, None)
+            if not routes:
+                table.pop(link, None)

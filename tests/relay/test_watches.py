@@ -127,7 +127,7 @@ def test_nothing_is_left_of_a_client_that_went():
     assert (len(watches), watches._bytes, len(watches._untold)) == (0, {}, 0)
     assert not watches._lookout._users
     elsewhere = watches._elsewhere
-    assert not (elsewhere._asked or elsewhere._tokens or elsewhere._young or elsewhere._old)
+    assert not any([elsewhere._asked, elsewhere._tokens, elsewhere._young, elsewhere._old])
     bus.sent.clear()
     wait(bus, 5.0)
     assert not any(b"watch" in sent for sent in bus.sent)

@@ -60,7 +60,7 @@ UPLINK = [
     "--config",
     "/dev/null",
 ]
-DNDM, MUX = ["-m", "bccnd.dndm"], ["-m", "bccnd.mux"]
+MUX = ["-m", "bccnd.mux"]
 SPOOL = ["-m", "bccnd.pipeline.source.spool"]
 
 # Programs that print something and end. {folder} has a capture.

@@ -4,7 +4,7 @@ Rules
 - It waits for the daemon for as long as the gateway runs. One that restarts is told again what is wanted: the client
   library does that.
 - What is wanted is said in order of its changes, CHANGES at a time, and nobody waits for the answers. What the daemon
-  refuses is counted, and asked for again on the next connection.
+  refuses is counted, and asked for again on the next connection; a watch without room, when another has ended.
 - The client has no echo: what the gateway publishes does not come back to it.
 - What is to be published waits here, up to what each peer's last read brought: those whose messages wait are not read
   (``full``). A daemon that takes nothing for TIMEOUT seconds loses what waits, and so does one that is away.
@@ -73,6 +73,8 @@ class Bus:
         self._wanted: set[Ask] = set()
         self._held: dict[Ask, bccn.AsyncSubscription | None] = {}
         self._refused: set[Ask] = set()
+        # Of these the watches for which there was no room, in order.
+        self._crowded: dict[Ask, None] = {}
         self._known: dict[str, bool] = {}
         # What may differ between what is wanted and what is held, in order.
         self._changes: dict[Ask, None] = {}
@@ -103,6 +105,7 @@ class Bus:
     def leave(self, kind: Kind, channel: str) -> None:
         self._wanted.discard((kind, channel))
         self._refused.discard((kind, channel))
+        self._crowded.pop((kind, channel), None)
         self._note((kind, channel))
 
     def publish(self, channel: str, payload: bytes) -> None:
@@ -166,6 +169,7 @@ class Bus:
     def _there(self) -> None:
         self.reason = ""
         self._refused, refused = set(), self._refused
+        self._crowded.clear()
         for ask in refused:
             self._note(ask)
         log.info("connected to the daemon", socket=self.path, name=self.name)
@@ -235,6 +239,8 @@ class Bus:
             if kind == "subscribe" and limited:
                 self._hearer.crowded(channel)
             elif kind == "watch":
+                if limited:
+                    self._crowded[ask] = None
                 # Where nobody can say whether somebody listens, peers send; where it is forbidden they do not.
                 self._hearer.listened(channel, error.code != "refused")
         except bccn.BccnError:
@@ -251,6 +257,11 @@ class Bus:
         elif kind == "watch":
             self._known.pop(channel, None)
             await client.unwatch(channel)
+            if self._crowded:
+                again = next(iter(self._crowded))
+                del self._crowded[again]
+                self._refused.discard(again)
+                self._note(again)
 
     def _on_watched(self, channel: str, somebody: bool) -> None:
         self._known[channel] = somebody

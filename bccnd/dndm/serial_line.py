@@ -3,6 +3,7 @@
 import termios
 from collections.abc import Callable
 from contextlib import suppress
+from errno import EAGAIN, EWOULDBLOCK
 
 from serial import Serial
 
@@ -26,6 +27,10 @@ def open_line(peer: Peer) -> tuple[int, Callable[[], None]]:
             write_timeout=0,
             exclusive=True,
         )
+    except OSError as error:
+        if error.errno in (EAGAIN, EWOULDBLOCK):  # as the system calls a lock
+            raise OSError("another program has it") from None
+        raise
     except (termios.error, ValueError) as error:
         raise OSError(f"the device cannot be set like that: {error}") from None
 

@@ -23,10 +23,8 @@ CLOCK_AHEAD = 1.0
 # A source that loses so much is a reason to look.
 LOSS_PERCENT = 1.0
 NAMES_SHOWN = 3
-# The part of the limit that may be in use.
-DESCRIPTORS_SPARE = 0.9
-HELD_SPARE = 0.9
-SUBSCRIPTIONS_SPARE = 0.9
+# The part of a limit that may be in use.
+SPARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +177,9 @@ def socket(facts: Facts) -> Iterable[Finding]:
         case "stale":
             yield _problem(what, f"{path}: nobody listens; its daemon did not stop cleanly", start)
         case "deleted":
-            remedy = (
-                "bccnd makes its file again within seconds; if it does not, restart what made the socket: "
-            )
-            remedy += (
-                "systemctl restart bccnd.socket bccnd, or bccnd alone; until then who is connected stays so"
-            )
+            remedy = "bccnd makes its file again within seconds; if it does not, restart what made the socket"
+            remedy += ": systemctl restart bccnd.socket bccnd, or bccnd alone; until then who is connected "
+            remedy += "stays so"
             yield _problem(
                 what, f"{path}: its file was deleted, and {facts.detail} still listens there", remedy
             )
@@ -350,7 +345,7 @@ def descriptors(facts: Facts) -> Iterable[Finding]:
         return
     used, limit = facts.descriptors
     text = f"{used} of {limit} in use"
-    if used > DESCRIPTORS_SPARE * limit:
+    if used > SPARE * limit:
         yield _warning("descriptors", text, "raise LimitNOFILE= of the unit, or lower limits.clients")
     else:
         yield _ok("descriptors", text)
@@ -373,18 +368,16 @@ def clients(facts: Facts) -> Iterable[Finding]:
 
 
 def subscriptions(facts: Facts) -> Iterable[Finding]:
-    """A gateway has two for what a robot is interested in, and as many watches for what one offers."""
     limit, what = facts.subscriptions_limit, "subscriptions"
     if facts.status is None or limit is None:
         return
-    counts = [(kind, row.get(kind, 0), row) for row in facts.clients for kind in (what, "watches")]
-    crowded = [each for each in counts if each[1] > SUBSCRIPTIONS_SPARE * limit]
+    counts = [(row["name"], row.get(kind, 0), kind) for row in facts.clients for kind in (what, "watches")]
+    crowded = [f"{name} ({count} {kind})" for name, count, kind in counts if count > SPARE * limit]
     if crowded:
-        names = _names(f"{row['name']} ({count} {kind})" for kind, count, row in crowded)
         remedy = (
             "raise limits.subscriptions and reload bccnd, then a bccnd-dndm that is named; or use patterns"
         )
-        yield _warning(what, f"few left of the {limit} that a client may have: {names}", remedy)
+        yield _warning(what, f"few left of the {limit} that a client may have: {_names(crowded)}", remedy)
     else:
         yield _ok(what, f"no client is near the limit of {limit}")
 
@@ -468,13 +461,11 @@ def _mended(sources: Iterable[Row]) -> Iterable[Finding]:
     losses = [(loss_of(row), row) for row in sources if row["peer"] and row.get("repaired")]
     mended = [(loss.before, row) for loss, row in losses if loss.before >= LOSS_PERCENT > loss.after]
     if mended:
-        names = _names(
-            f"{row['src']} ({loss:.1f}%)" for loss, row in sorted(mended, key=lambda each: -each[0])
-        )
+        worst = sorted(mended, key=lambda each: -each[0])
+        names = _names(f"{row['src']} ({loss:.1f}%)" for loss, row in worst)
         text = f"{counted(len(mended), 'source')} with loss that was repaired: {names}"
-        yield _warning(
-            "repair", text, "of one host: its link; of all: our receive buffer or link (ip -s link)"
-        )
+        remedy = "of one host: its link; of all: our receive buffer or link (ip -s link)"
+        yield _warning("repair", text, remedy)
 
 
 def _unrepaired(told: Row, hold_bytes: int | None) -> Iterable[Finding]:
@@ -486,7 +477,7 @@ def _unrepaired(told: Row, hold_bytes: int | None) -> Iterable[Finding]:
     if told["gone"]:
         text = f"{counted(told['gone'], 'message')} missed here and no longer kept where they were sent"
         yield _warning("repair", text, "raise repair.numbers and repair.source_bytes there")
-    if hold_bytes and told["held"]["bytes"] > HELD_SPARE * hold_bytes:
+    if hold_bytes and told["held"]["bytes"] > SPARE * hold_bytes:
         text = f"{told['held']['bytes']} bytes wait for missing messages, of {hold_bytes} allowed"
         yield _warning("repair", text, "raise repair.hold_bytes, or lower repair.hold_seconds")
 

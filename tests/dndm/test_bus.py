@@ -138,6 +138,25 @@ async def test_what_is_refused_is_counted_and_others_go_on(tmp_path: Path) -> No
             await until(lambda: bus.counts["published"] == 2)
 
 
+async def test_a_watch_without_room_is_asked_again_when_one_ends(tmp_path: Path) -> None:
+    file = tmp_path / "bccnd.toml"
+    file.write_text("[limits]\nsubscriptions = 2\n")
+    flags = ("--broadcast", LOOPBACK_BROADCAST, "--port", str(free_port()), "--config", str(file))
+    with DaemonProcess(tmp_path, *flags) as daemon:
+        async with running(daemon.socket) as (bus, hearer):
+            for number in range(4):
+                bus.want("watch", f"dndm/{number}")
+            await until(lambda: len(hearer.told) == 4)
+            assert sorted(hearer.told)[2:] == [
+                ("dndm/2", True),
+                ("dndm/3", True),
+            ]  # nobody can say: peers send
+            bus.leave("watch", "dndm/2")
+            bus.leave("watch", "dndm/0")
+            await until(lambda: hearer.told[4:] == [("dndm/3", False)])
+            assert not bus._crowded
+
+
 async def test_without_a_daemon_nothing_waits(tmp_path: Path) -> None:
     daemon = DaemonProcess(tmp_path, "--broadcast", LOOPBACK_BROADCAST, "--port", str(free_port()))
     async with running(daemon.socket) as (bus, hearer):

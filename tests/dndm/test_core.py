@@ -135,7 +135,7 @@ def test_a_stranger_is_not_listened_to(message: Known | bytes) -> None:
     assert one.reads(1, encode(intent(), 1)) == []
 
 
-def test_interests_without_room_are_tried_again_when_there_may_be() -> None:
+def test_interests_without_room_are_tried_again() -> None:
     one = One()
     one.peer(1, interests=[interest(), interest("T@c")])
     for channel in (CHANNEL, "dndm/c/T"):

@@ -85,7 +85,7 @@ def test_one_there_that_sets_no_time_has_a_minute() -> None:
     assert one.core.adverts == (0, 0)
 
 
-def test_a_newcomer_there_is_soon_told_all_and_answers_are_not_answered() -> None:
+def test_a_newcomer_there_is_soon_told_all_and_answers_end_it() -> None:
     one = broadcasting()
     one.peer(1, intents=[intent()])
     one.drain()

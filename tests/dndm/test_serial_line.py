@@ -29,7 +29,7 @@ def test_a_device_is_for_one_program() -> None:
     with PseudoSerial() as line:
         peer = parse(f"serial://{line.device}/arm")
         _, shut = open_line(peer)
-        with pytest.raises(OSError, match="lock"):
+        with pytest.raises(OSError, match="another program has it"):
             open_line(peer)
         shut()
         open_line(peer)[1]()

@@ -93,7 +93,7 @@ class Relay:
         self._publisher = publisher = Publisher(state, delivery, regions.own)
         self.notices = notices = Notices(state, publisher)
         lookout = Lookout(state.router, rules, state.outgoing, state.alarm)
-        elsewhere = Elsewhere(publisher, lookout, state.own, state.alarm)
+        self.elsewhere = elsewhere = Elsewhere(publisher, lookout, state.own, state.alarm)
         self.watches = watches = Watches(state, delivery, lookout, elsewhere)
         answers = Answers(publisher, state.router, state.names, state.own, version, elsewhere)
         self.membership = members = Membership(state, delivery, notices, watches)

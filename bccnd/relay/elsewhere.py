@@ -11,18 +11,25 @@ Rules
 - It is asked ASKS times, ASK_SECONDS apart: with no answer by then nobody listens. Then the lease is renewed, all
   patterns together, every RENEW_SECONDS. What was lost is repaired by that. What a daemon said holds for
   LEASE_SECONDS: one that vanishes is a listener that goes.
-- A pattern that nobody watches any more is remembered until the next renewal: who comes and goes asks nothing anew.
+- A pattern that nobody watches any more is remembered until the next renewal, if others were asked about it to the
+  end: who comes and goes asks nothing anew.
+- An answer has a digit for each pattern, and a 0 takes back a 1. So a lease begins with what its daemon was told of
+  the same patterns in another: the questions of an asker change with each pattern that it begins to watch.
 - Daemons alone ask and are answered, and an answer is never answered: two never keep each other busy.
 - Questions for a user are limited as those about listeners are (``allowance``), and so is what a host that asks costs
-  here: its questions and our answers a second, and the bytes of its patterns, which are at most what they leave free.
+  here: its questions, their new patterns and our answers a second, and what its own answers take.
+- Who asks for most gives first (``shares``) when all leases take LEASED_BYTES: no host makes the question of one that
+  has less go unheard.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
+from bccnd.relay import shares
 from bccnd.relay.allowance import Shares
 from bccnd.relay.crowd import address_of
 from bccnd.relay.deadlines import Alarm, Deadlines
@@ -42,16 +49,20 @@ LEASE_MOST = 10
 QUESTION_BYTES = 1080
 # Questions sent in one go, and the pause between two such.
 QUESTIONS_A_TURN, TURN_SECONDS = 8, 0.01
-# New patterns of a client that others are asked about a second; a long one counts as several.
+# New patterns of a client that others are asked about a second, and of a daemon that asks here: 4 us each. A long one
+# of a client counts as several.
 PATTERNS_PER_SECOND = 4000
 LONG = 32
 # Questions of one daemon that are taken, and answered, a second.
 QUESTIONS_PER_SECOND = 250
+# Of the answers of one daemon, DIGITS and fewer count as one: 5 us.
+ANSWERS_PER_SECOND, DIGITS = 2000, 16
 # Bytes that the patterns of others take here, and what one takes beside its own.
 LEASED_BYTES = 4 << 20
 PATTERN_BYTES = 512
-# Daemons that say that somebody listens to a pattern: one more would change nothing.
-DAEMONS_LIMIT = 256
+# Daemons that say that somebody listens to a pattern, and are remembered: one more would change nothing as long as
+# one of these says so. When none does any more, all are asked again.
+DAEMONS_LIMIT = 8
 TOKEN_LIMIT = 128
 
 Question = tuple[Key, ...]  # of one separator
@@ -60,12 +71,13 @@ Question = tuple[Key, ...]  # of one separator
 @dataclass(eq=False, slots=True)
 class _Asked:
     """A pattern: who watches it here, how often others were asked, which of them have listeners, and until when that
-    holds. ``answer``: what is known; None: nothing yet.
+    holds; ``crowded``: more said so. ``answer``: what is known; None: nothing yet.
     """
 
     watches: dict[Watch, None] = field(default_factory=dict)
     asks: int = 0
     by: dict[bytes, float] = field(default_factory=dict)
+    crowded: bool = False
     answer: bool | None = None
 
 
@@ -79,6 +91,10 @@ class _Lease:
     size: int
     watches: list[Watch] = field(default_factory=list)
     has_answered: bool = False
+
+    @property
+    def name(self) -> bytes:
+        return _name(self.src, self.token)
 
     @property
     def state(self) -> bytes:
@@ -101,9 +117,11 @@ class Elsewhere:
         self._last_token = 0
         self._users = Shares(PATTERNS_PER_SECOND)
         self._questions, self._answers = Shares(QUESTIONS_PER_SECOND), Shares(QUESTIONS_PER_SECOND)
-        self._leases: dict[tuple[bytes, bytes], _Lease] = {}
+        self._begun, self._heard = Shares(PATTERNS_PER_SECOND), Shares(ANSWERS_PER_SECOND)
+        self._leases: dict[bytes, _Lease] = {}
+        self._latest: dict[tuple[bytes, Key], Watch] = {}  # by daemon, of its leases
         self._leased = 0
-        self._sizes: Counter[bytes] = Counter()  # of the leases, by host
+        self._held = shares.Shares()  # of that
         self._due: Deadlines[str | _Lease] = Deadlines(alarm)
 
     # -- what we ask
@@ -146,14 +164,19 @@ class Elsewhere:
     def _ask(self, moment: Moment) -> None:
         """Ask about what is not known, and conclude from silence."""
         keys, silent = [], []
+        if self._waiting:  # nobody can have answered what was not sent
+            self._set("ask", moment.monotonic + ASK_SECONDS)
+            return
         for key in list(self._unsettled):
             asked = self._asked.get(key)
             if asked is None or asked.answer is not None:
                 del self._unsettled[key]
+            elif not asked.watches:
+                del self._unsettled[key], self._asked[key]
             elif asked.asks >= ASKS:
                 del self._unsettled[key]
                 silent.append(asked)
-            elif self._may_ask(key, asked, moment):
+            elif self._may_ask(key, next(iter(asked.watches)).owner, moment):
                 asked.asks += 1
                 keys.append(key)
         self._waiting.extend(_questions(keys))
@@ -163,10 +186,7 @@ class Elsewhere:
         if self._unsettled:
             self._set("ask", moment.monotonic + ASK_SECONDS)
 
-    def _may_ask(self, key: Key, asked: _Asked, moment: Moment) -> bool:
-        owner = next((watch.owner for watch in asked.watches), None)
-        if not isinstance(owner, Session):
-            return True  # whoever watched has gone
+    def _may_ask(self, key: Key, owner: Session, moment: Moment) -> bool:
         count = 1 + len(key[1]) // LONG
         return self._users.take(b"%d" % owner.peer.uid, owner.name, moment.monotonic, count)
 
@@ -176,15 +196,19 @@ class Elsewhere:
         for key in [key for key, asked in self._asked.items() if not asked.watches]:
             del self._asked[key]
             self._unsettled.pop(key, None)
-        for asked in self._asked.values():
+        for key, asked in self._asked.items():
             asked.by = {src: until for src, until in asked.by.items() if until > now}
             if asked.answer and not asked.by:
-                self._decide(asked, moment)
-        self._young, self._old = {}, self._young
-        self._tokens = {token: question for question, token in self._old.items()}
-        self._waiting.extend(_questions([key for key in self._asked if key not in self._unsettled]))
-        self._send(moment)
-        if self._asked:
+                self._nobody_left(key, asked, moment)
+        if not self._asked:
+            self._young, self._old, self._tokens = {}, {}, {}
+        elif self._waiting:  # soon, so that no lease ends because much else is asked about
+            self._set("renew", now + ASK_SECONDS)
+        else:
+            self._young, self._old = {}, self._young
+            self._tokens = {token: question for question, token in self._old.items()}
+            self._waiting.extend(_questions([key for key in self._asked if key not in self._unsettled]))
+            self._send(moment)
             self._set("renew", now + RENEW_SECONDS)
 
     def _send(self, moment: Moment) -> None:
@@ -204,6 +228,15 @@ class Elsewhere:
         self._last_token += 1
         return b"%d.%d" % (moment.unix_ns // 1000, self._last_token)
 
+    def _nobody_left(self, key: Key, asked: _Asked, moment: Moment) -> None:
+        """Nobody who is remembered says any more that somebody listens."""
+        if asked.crowded:
+            asked.crowded, asked.asks, asked.answer = False, 0, None
+            self._unsettled[key] = None
+            self._set("ask", moment.monotonic)
+        else:
+            self._decide(asked, moment)
+
     def _decide(self, asked: _Asked, moment: Moment) -> None:
         answer = bool(asked.by)
         if answer is not asked.answer:
@@ -221,16 +254,18 @@ class Elsewhere:
         """What another daemon says, to all or to this one."""
         token, _, rest = payload.partition(b"\n")
         word, _, rest = rest.partition(b" ")
-        if len(token) > TOKEN_LIMIT:
+        if len(token) > TOKEN_LIMIT or b"*" in src:
             return
         if word == b"watch" and chan == QUESTIONS:
             self._lend(src, token, rest, moment, address_of(peer))
         elif word == b"wanted" and chan != QUESTIONS:
-            self._learn(src, token, rest, moment)
+            self._learn(src, token, rest, moment, address_of(peer))
 
-    def _learn(self, src: bytes, token: bytes, digits: bytes, moment: Moment) -> None:
+    def _learn(self, src: bytes, token: bytes, digits: bytes, moment: Moment, host: bytes) -> None:
         keys = self._tokens.get(token)
         if keys is None or len(digits) != len(keys) or digits.strip(b"01"):
+            return
+        if not self._heard.take(host, src, moment.monotonic, 1 + len(digits) // DIGITS):
             return
         for key, digit in zip(keys, digits, strict=True):
             asked = self._asked.get(key)
@@ -239,9 +274,11 @@ class Elsewhere:
             if digit == ord("1"):
                 if src in asked.by or len(asked.by) < DAEMONS_LIMIT:
                     asked.by[src] = moment.monotonic + LEASE_SECONDS
+                else:
+                    asked.crowded = True
                 self._decide(asked, moment)
             elif asked.by.pop(src, None) is not None and not asked.by:
-                self._decide(asked, moment)
+                self._nobody_left(key, asked, moment)
 
     def _lend(self, src: bytes, token: bytes, rest: bytes, moment: Moment, host: bytes) -> None:
         head, *wanted = rest.split(b"\n")
@@ -250,55 +287,93 @@ class Elsewhere:
             return
         if not self._questions.take(host, src, moment.monotonic):
             return
-        lease = self._leases.get((src, token))
+        lease = self._leases.get(_name(src, token))
         if lease is None:
             lease = self._begin(src, token, [(separator, pattern) for pattern in wanted], moment, host)
             if lease is None:
                 return
-        elif lease.has_answered or b"1" in lease.state:
-            self._answer(lease, moment)
+        self._answer(lease, moment)
         until = moment.monotonic + min(int(seconds), LEASE_MOST)
         self._due.set(lease, until)
 
     def _begin(self, src: bytes, token: bytes, keys: list[Key], moment: Moment, host: bytes) -> _Lease | None:
-        size = len(src) + len(token) + sum([len(pattern) + PATTERN_BYTES for _, pattern in keys])
-        if self._sizes[host] + size > LEASED_BYTES - self._leased - size:
-            return None
         try:
             for separator, pattern in keys:
                 patterns.check(pattern, separator)
         except PacketError:
             return None
-        lease = self._leases[src, token] = _Lease(src, token, host, size)
-        self._sizes[host] += size
-        self._leased += size
+        size = len(src) + len(token) + sum([len(pattern) + PATTERN_BYTES for _, pattern in keys])
+        if not self._begun.take(host, src, moment.monotonic, len(keys)) or not self._make_room(host, size):
+            return None
+        return self._remember(_Lease(src, token, host, size), keys, moment.monotonic)
+
+    def _make_room(self, host: bytes, size: int) -> bool:
+        """Whether so much more of this host may be remembered; the host with most gives what is missing."""
+        while self._leased + size > LEASED_BYTES:
+            if self._held.of(host) + size > self._held.most:
+                return False
+            self._end(self._leases[self._held.giver()])
+        return True
+
+    def _remember(self, lease: _Lease, keys: list[Key], now: float) -> _Lease:
+        self._leases[lease.name] = lease
+        self._held.add(lease.host, lease.src, lease.name, lease.size)
+        self._leased += lease.size
         for key in keys:
-            watch = Watch(key, lease, host)
+            watch = Watch(key, lease, lease.host)
+            if before := self._latest.get((lease.src, key)):
+                watch.listened, watch.seen, watch.witness = before.listened, before.seen, before.witness
+            self._latest[lease.src, key] = watch
             lease.watches.append(watch)
-            self._lookout.add(watch, moment.monotonic)
+            self._lookout.add(watch, now)
         return lease
 
     def _end(self, lease: _Lease) -> None:
-        del self._leases[lease.src, lease.token]
+        del self._leases[lease.name]
+        self._due.remove(lease)
         self._leased -= lease.size
-        self._sizes[lease.host] -= lease.size
-        if not self._sizes[lease.host]:
-            del self._sizes[lease.host]
+        self._held.remove(lease.host, lease.src, lease.name, lease.size)
         for watch in lease.watches:
             self._lookout.remove(watch)
+            if self._latest.get((lease.src, watch.key)) is watch:
+                del self._latest[lease.src, watch.key]
+
+    def state(self) -> list[tuple[Any, ...]]:
+        """The leases, for a successor: who relies on an answer learns of the end of it."""
+        return [
+            (
+                *(each.src, each.token, each.host, each.size, self._due.get(each)),
+                *(each.has_answered, each.state),
+                *(watch.key for watch in each.watches),
+            )
+            for each in self._leases.values()
+        ]
+
+    def restore(self, leases: Iterable[tuple[Any, ...]]) -> None:
+        for src, token, host, size, until, has_answered, state, *keys in leases:
+            lease = self._remember(_Lease(src, token, host, size, has_answered=has_answered), keys, 0.0)
+            for watch, digit in zip(lease.watches, state, strict=True):
+                watch.listened = digit == ord("1")
+            self._due.set(lease, until)
 
     def looked(self, changed: list[Watch], moment: Moment) -> None:
         """Somebody here has begun to listen to watches of others, or nobody does any more."""
         for lease in {watch.owner: None for watch in changed if isinstance(watch.owner, _Lease)}:
-            if lease.has_answered or b"1" in lease.state:
-                self._answer(lease, moment)
+            self._answer(lease, moment)
 
     def _answer(self, lease: _Lease, moment: Moment) -> None:
-        """Beyond the share of its host it learns that when it asks again."""
+        """If there is something to say. Beyond the share of its host it learns that when it asks again."""
+        state = lease.state
+        if not (lease.has_answered or b"1" in state):
+            return
         if self._answers.take(lease.host, lease.src, moment.monotonic):
             lease.has_answered = True
-            answer = b"%b\nwanted %b" % (lease.token, lease.state)
-            self._publisher.say(self._own, b"!" + lease.src, answer, moment)
+            self._publisher.say(self._own, b"!" + lease.src, b"%b\nwanted %b" % (lease.token, state), moment)
+
+
+def _name(src: bytes, token: bytes) -> bytes:
+    """Of a lease."""
+    return src + b"\n" + token
 
 
 def _questions(keys: list[Key]) -> list[Question]:

@@ -34,6 +34,12 @@ class Listeners:
         self.version += 1
         self.on_change()
 
+    def again(self) -> None:
+        """Patterns may count that did not, and the other way round."""
+        self.version += 1
+        self._gained = dict.fromkeys(self._gained, self.version)
+        self.on_change()
+
     def leave(self, session: Session) -> None:
         if self._gained.pop(session, None) is not None:
             self.lose()

@@ -6,14 +6,16 @@ Rules
 - A subscription is counted if it and the watched pattern have a channel in common (``pattern.meet``). Patterns of
   different separators have if one of them means a single channel that the other matches, or if they begin alike.
 - Neither who watches nor a tap is counted. A watch from elsewhere counts nobody whose pattern is local.
-- Watches take a part of the time (STEPS_A_SECOND), and at most TURN_STEPS at once. Users take turns within it: who
-  has many watches learns later, and nobody else does. Who subscribes pays for none.
+- Watches take a part of the time (STEPS_A_SECOND), and at most TURN_STEPS at once, whoever holds how many patterns of
+  what length. Users take turns within it: who has many watches learns later, and nobody else does. Who subscribes
+  pays for none.
 - A round of a user looks at each of its watches once, ROUND_SECONDS after the last one at the soonest. So what
   changes meanwhile is seen once, and who comes and goes meanwhile may be seen by nobody.
 - For a single channel the route says it. For a pattern somebody is remembered for whom it is true, as long as it is;
   while there is nobody, only those are looked at who have gained a pattern since.
 """
 
+from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,10 +31,12 @@ from bccnd.relay.state import Rules
 TURN_STEPS = 2048
 STEPS_A_SECOND = 1 << 19
 ROUND_SECONDS = 0.05
-# What it takes to look at a watch, at a session, and at each of its patterns.
+# What it takes to look at a watch, at a session, and at each of its patterns; of two that begin alike, how many bytes
+# are compared in a step.
 LOOK_STEPS = 8
 SESSION_STEPS = 2
 PATTERN_STEPS = 3
+BYTES_A_STEP = 4
 
 Key = tuple[bytes, bytes]  # separator and pattern
 
@@ -51,7 +55,6 @@ class Watch:
     listened: bool | None = None
     seen: int = -1
     witness: tuple[Session, Key] | None = None
-    removed: bool = False
     told: bytes = b""  # what the owner knows, and since when
     told_at: float = float("-inf")
 
@@ -63,14 +66,15 @@ class Watch:
 
 @dataclass(slots=True)
 class _Round:
-    """What is left to look at: watches, and of the last of them the sessions. ``version``: at its begin; ``whole``:
-    it had all watches of the user then.
+    """What is left to look at: watches, of the first of them the sessions, and of the last of these the patterns.
+    ``version``: at its begin; ``whole``: it had all watches of the user then.
     """
 
     version: int
-    watches: list[Watch]
+    watches: OrderedDict[Watch, None]
     whole: bool = False
     sessions: list[Session] | None = None
+    patterns: list[Key] | None = None
 
 
 @dataclass(slots=True)
@@ -95,18 +99,21 @@ class Lookout:
         """Look at it soon."""
         version = self._listeners.version
         self._users.setdefault(watch.user, _User(version)).watches[watch] = None
-        round_ = self._rounds.setdefault(watch.user, _Round(version, []))
-        round_.watches.insert(0, watch)
+        round_ = self._rounds.setdefault(watch.user, _Round(version, OrderedDict()))
+        round_.watches[watch] = None
         if self._due.get("turn") is None:
             self._due.set("turn", now)
 
     def remove(self, watch: Watch) -> None:
-        watch.removed = True
-        user = self._users[watch.user]
+        user, round_ = self._users[watch.user], self._rounds.get(watch.user)
         del user.watches[watch]
         if not user.watches:
             del self._users[watch.user]
             self._rounds.pop(watch.user, None)
+        elif round_ and watch in round_.watches:
+            if watch is next(iter(round_.watches)):
+                round_.sessions = round_.patterns = None
+            del round_.watches[watch]
 
     def next_deadline(self) -> float:
         return self._due.next
@@ -114,12 +121,14 @@ class Lookout:
     def on_deadline(self, now: float) -> list[Watch]:
         """Look at some; those of which ``listened`` has changed."""
         changed: list[Watch] = []
+        if self._due.next > now:
+            return changed
         while (due := self._due.pop(now)) is not None:
             if due[0] == "changed":
                 self._began, version = now, self._listeners.version
                 for name, user in self._users.items():
                     if user.seen < version and name not in self._rounds:
-                        self._rounds[name] = _Round(version, list(user.watches)[::-1], whole=True)
+                        self._rounds[name] = _Round(version, OrderedDict(user.watches), whole=True)
         before = self._meter.steps
         while self._rounds and self._meter.steps < before + TURN_STEPS:
             name = next(iter(self._rounds))
@@ -147,20 +156,19 @@ class Lookout:
 
     def _look(self, round_: _Round, changed: list[Watch]) -> bool:
         """Look at one more watch, or at a part of the sessions; whether anything is left of the round."""
-        watch = round_.watches[-1] if round_.watches else None
+        watch = next(iter(round_.watches), None)
         if watch is None:
             return False
         self._meter.steps += LOOK_STEPS
-        if not watch.removed:
-            listened = self._reaches(watch) if watch.is_channel else self._meets(watch, round_)
-            if listened is None:
-                return True
-            watch.seen = round_.version
-            if listened is not watch.listened:
-                watch.listened = listened
-                changed.append(watch)
-        round_.watches.pop()
-        round_.sessions = None
+        listened = self._reaches(watch) if watch.is_channel else self._meets(watch, round_)
+        if listened is None:
+            return True
+        watch.seen = round_.version
+        if listened is not watch.listened:
+            watch.listened = listened
+            changed.append(watch)
+        del round_.watches[watch]
+        round_.sessions = round_.patterns = None
         return bool(round_.watches)
 
     def _reaches(self, watch: Watch) -> bool:
@@ -178,32 +186,40 @@ class Lookout:
             round_.sessions = self._listeners.since(since)
         sessions, until = round_.sessions, self._meter.steps + TURN_STEPS // 4
         self._meter.steps += len(sessions) // 16
+        watch.witness = None
         while sessions:
-            session = sessions.pop()
-            self._meter.steps += SESSION_STEPS + PATTERN_STEPS * len(session.subscriptions)
-            for key in session.subscriptions:
+            session = sessions[-1]
+            if round_.patterns is None:
+                self._meter.steps += SESSION_STEPS
+                round_.patterns = list(session.subscriptions)
+            while round_.patterns:
+                if self._meter.steps >= until:
+                    return None
+                key = round_.patterns.pop()
                 if self._counts(watch, session, key):
                     watch.witness = session, key
                     return True
-            if self._meter.steps >= until:
-                break
-        watch.witness = None
-        return None if sessions else False
+            sessions.pop()
+            round_.patterns = None
+        return False
 
     def _counts(self, watch: Watch, session: Session, key: Key) -> bool:
         """Whether this pattern, which the session may hold, makes it a listener."""
-        held = key[1]
+        watched, held = watch.key[1], key[1]
+        self._meter.steps += PATTERN_STEPS
         if session is watch.owner or session.tap or key not in session.subscriptions:
             return False
-        if patterns.is_directed(held) or held.startswith(NOTICES) or not _meet(watch.key, key):
+        if patterns.is_directed(held) or held.startswith(NOTICES) or not patterns.may_meet(watched, held):
+            return False
+        self._meter.steps += (len(watched) + len(held)) // BYTES_A_STEP
+        if not _meet(watch.key, key):
             return False
         return isinstance(watch.owner, Session) or not self.is_confined(key)
 
 
 def _meet(one: Key, other: Key) -> bool:
+    """Whether two have a channel in common that begin alike."""
     (separator, watched), (others, held) = one, other
-    if not patterns.may_meet(watched, held):
-        return False
     if separator == others:
         return patterns.meet(watched, held, separator)
     if not patterns.has_wildcard(watched, separator):

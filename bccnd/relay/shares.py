@@ -37,6 +37,9 @@ class Heaviest:
             self._changes = [(-each, name) for name, each in self._weights.items()]
             heapify(self._changes)
 
+    def weight(self, name: bytes) -> int:
+        return self._weights.get(name, 0)
+
     def greatest(self) -> tuple[bytes, int]:
         """The name that has most, and its weight; nothing for nobody."""
         while self._changes:
@@ -79,6 +82,10 @@ class Shares:
     def __len__(self) -> int:
         """How many owners and sources there are."""
         return len(self._sources) + len(self._things)
+
+    def of(self, owner: bytes) -> int:
+        """What this owner has."""
+        return self._owners.weight(owner)
 
     @property
     def most(self) -> int:

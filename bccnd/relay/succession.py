@@ -55,6 +55,7 @@ def state_of(relay: Relay) -> dict[str, Any]:
         "delivered": state.ledger.delivered,
         "dropped": state.ledger.dropped,
         "holding": relay.holding.state(),
+        "leases": relay.elsewhere.state(),
         "notices": relay.notices.state(),
         "sessions": [_session_state(session) for session in state.sessions.values()],
     }
@@ -104,6 +105,7 @@ def _restore(relay: Relay, data: dict[str, Any], ports: Mapping[int, int]) -> No
     relay.notices.restore(data.get("notices", ()))
     relay.repair.restore(data.get("repair", {}))
     relay.holding.restore(data.get("holding", ()), state.sessions)
+    relay.elsewhere.restore(data.get("leases", ()))
     for session_data in data["sessions"]:
         publisher = state.sessions[session_data["number"]]
         for slow in map(state.sessions.__getitem__, session_data["waits_for"]):

@@ -42,14 +42,15 @@ class Watches:
         self._delivery, self._lookout, self._elsewhere = delivery, lookout, elsewhere
         elsewhere.on_change = self._tell_soon
         self._bytes: Counter[int] = Counter()  # by uid
-        self._untold: dict[Watch, float] = {}  # since when it may be told
-        self._due: Deadlines[str] = Deadlines(state.alarm)
+        self._untold: Deadlines[Watch] = Deadlines(state.alarm)  # from when on it may be told
+        self._next_turn = 0.0
 
     def __len__(self) -> int:
         return sum([len(session.watches) for session in self._sessions.values()])
 
     def next_deadline(self) -> float:
-        return min(self._due.next, self._lookout.next_deadline(), self._elsewhere.next_deadline())
+        due = max(self._untold.next, self._next_turn)
+        return min(due, self._lookout.next_deadline(), self._elsewhere.next_deadline())
 
     def watch(self, session: Session, pattern: bytes, moment: Moment) -> None:
         """Tell the client from now on whether somebody listens; again, if it watches that already."""
@@ -84,7 +85,7 @@ class Watches:
 
     def settings_changed(self, moment: Moment) -> None:
         """Other channels may be local now."""
-        self._router.listeners.lose()
+        self._router.listeners.again()
         for session in self._sessions.values():
             for watch in session.watches.values():
                 self._tell_soon(watch, moment)
@@ -101,7 +102,7 @@ class Watches:
             if isinstance(watch.owner, Session):
                 self._tell_soon(watch, moment)
         self._elsewhere.on_deadline(moment)
-        if self._due.pop(moment.monotonic) is not None:
+        if moment.monotonic >= self._next_turn:
             self._tell_some(moment)
 
     def _add(self, session: Session, key: Key, now: float) -> Watch:
@@ -115,7 +116,7 @@ class Watches:
         self._bytes[session.peer.uid] -= _cost(key[1])
         if not self._bytes[session.peer.uid]:
             del self._bytes[session.peer.uid]
-        self._untold.pop(watch, None)
+        self._untold.remove(watch)
         self._elsewhere.forget(watch)
         self._lookout.remove(watch)
 
@@ -127,18 +128,17 @@ class Watches:
             raise PacketError("limit", "the watches of a user take at most as much as they leave for others")
 
     def _tell_soon(self, watch: Watch, moment: Moment) -> None:
-        self._untold.setdefault(watch, 0.0)
-        due = self._due.get("tell")
-        if due is None or due > moment.monotonic:
-            self._due.set("tell", moment.monotonic)
+        if self._untold.get(watch) is None:
+            self._untold.set(watch, moment.monotonic)
 
     def _tell_some(self, moment: Moment) -> None:
         """Tell of some watches what is to be told."""
-        now, most = moment.monotonic, TOLD_A_TURN
-        waiting = self._untold
-        ready = [watch for watch in waiting if waiting[watch] <= now]
-        for watch in ready[:most]:
-            del waiting[watch]
+        now = moment.monotonic
+        for _ in range(TOLD_A_TURN):
+            due = self._untold.pop(now)
+            if due is None:
+                return
+            watch = due[0]
             where = self._where(watch, now)
             if where in (b"", watch.told):
                 continue
@@ -146,14 +146,11 @@ class Watches:
                 UNREAD_SECONDS if watch.owner.outbox.answers >= UNREAD else watch.told_at + TOLD_SECONDS - now
             )
             if again > 0:
-                waiting[watch] = now + again
+                self._untold.set(watch, now + again)
                 continue
             watch.told, watch.told_at = where, now
             self._delivery.answer(watch.owner, Cmsg(b"wanted", b"%b %b" % (where, watch.key[1])), moment)
-        if len(ready) > most:
-            self._due.set("tell", now + TURN_SECONDS)
-        elif waiting:
-            self._due.set("tell", min(waiting.values()))
+        self._next_turn = now + TURN_SECONDS
 
     def _where(self, watch: Watch, now: float) -> bytes:
         """Where somebody listens; empty while that is not known."""

@@ -257,6 +257,8 @@ func (c *Client) linked(l *link) {
 // disconnected ends a link that has been read to its end.
 func (c *Client) disconnected(l *link, reason error) {
 	l.conn.Close()
+	c.sending <- struct{}{} // what was sent at the last moment is counted, and so in doubt
+	defer c.sending.leave()
 	c.mu.Lock()
 	doubt := c.published - c.confirmed
 	c.inDoubt, c.confirmed = c.inDoubt+doubt, c.published

@@ -136,9 +136,11 @@ func (c *Client) transmit(ctx context.Context, packet []byte, messages uint64) e
 	c.mu.Unlock()
 	if l != nil && c.sending.try() {
 		sent := l.try(packet)
+		if sent {
+			c.count(messages)
+		}
 		c.sending.leave()
 		if sent {
-			c.count(l, messages)
 			return nil
 		}
 	}
@@ -152,12 +154,11 @@ func (c *Client) transmitPatiently(ctx context.Context, l *link, packet []byte, 
 		err := error(errGone)
 		if l != nil {
 			if err = c.sending.enter(ctx); err == nil {
-				err = c.send(ctx, l, packet)
+				if err = c.send(ctx, l, packet); err == nil {
+					c.count(messages)
+				}
 				c.sending.leave()
 			}
-		}
-		if err == nil {
-			c.count(l, messages)
 		}
 		if err != errGone {
 			return err
@@ -168,15 +169,11 @@ func (c *Client) transmitPatiently(ctx context.Context, l *link, packet []byte, 
 	}
 }
 
-// count adds to what was published, or is in doubt if the link has ended meanwhile.
-func (c *Client) count(l *link, messages uint64) {
+// count adds to what was published; under sending.
+func (c *Client) count(messages uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.link == l {
-		c.published += messages
-	} else {
-		c.inDoubt += messages
-	}
+	c.published += messages
 }
 
 // try sends a packet if there is room for it at once; under sending.

@@ -95,6 +95,31 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	}
 }
 
+func TestWhatIsSentAtTheLastMomentIsInDoubt(t *testing.T) {
+	notices := make(chan Notice, 10)
+	daemon := serveScripted(t, nil)
+	bus, conn := daemon.open(t, Options{OnNotice: func(notice Notice) { notices <- notice }})
+	ctx := within(t, patience)
+	bus.mu.Lock()
+	link := bus.link
+	bus.mu.Unlock()
+	must(t, bus.sending.enter(ctx)) // as a goroutine that has just sent a message
+	conn.Close()
+	for link.conn.SetWriteDeadline(time.Time{}) == nil {
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case notice := <-notices:
+		t.Errorf("%+v before the message is counted", notice)
+	case <-time.After(10 * time.Millisecond):
+	}
+	bus.count(1)
+	bus.sending.leave()
+	notice := <-notices
+	same(t, notice.Kind, NoticeDisconnected)
+	same(t, notice.Count, uint64(1))
+}
+
 func TestAPublishWithoutRoomEndsWithItsContext(t *testing.T) {
 	room := make(chan struct{})
 	daemon := serveScripted(t, func(_ *net.UnixConn, packet string) bool {

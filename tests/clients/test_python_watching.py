@@ -56,6 +56,25 @@ def test_another_callback_is_told_anew(connect: Connect) -> None:
     assert len(first) == 1
 
 
+def test_a_watch_given_up_is_taken_back(tmp_path: Path) -> None:
+    """But not one that was there before."""
+    silent: list[bytes] = [b"CMSG watch\0a"]
+    with (
+        ScriptedDaemon(tmp_path / "bus", lambda _, packet: packet in silent) as daemon,
+        bccn.Client(daemon.path, timeout=PATIENCE) as client,
+    ):
+        client.watch("b", lambda *_: None)
+        silent.append(b"CMSG watch\0b")
+        client._timeout = 0.2
+        for pattern in ("a", "b"):
+            with pytest.raises(bccn.TimedOutError):
+                client.watch(pattern, lambda *_: None)
+        client._timeout = PATIENCE
+        silent.clear()
+        wait_until(lambda: b"CMSG unwatch\0a" in daemon.seen, "the end of the watch")
+        assert b"CMSG unwatch\0b" not in daemon.seen
+
+
 def test_a_watch_that_ended_tells_nothing(connect: Connect) -> None:
     told: Told = []
     client, listener = connect(), connect()

@@ -50,6 +50,7 @@ CONTROLS = [
     b"format x", b"heartbeat\x001", b"heartbeat\x005 at work", b"heartbeat\0off", b"heartbeat\0x",
     b"blocking/soft/block", b"blocking/hard/discard", b"order/stack", b"listeners\0!/cred/1/2/3/x t",
     b"peer\0x", b"peer\x001 2 3", b"listeners\0a/b", b"listeners\0! t", b"listeners\0!here/p/11 t",
+    b"watch\0a/b", b"watch\0a/>", b"watch\0local/>", b"watch\0!", b"unwatch\0a/>",
 ]  # fmt: skip
 NAMES = [
     b"here/p/11/tag",
@@ -260,6 +261,8 @@ def observe(bus: Bus, model: Model) -> None:
     judge, say, keep = segment.judge, publisher.say, retained.keep
     from_client, from_segment = relay.from_client, relay.from_segment
     disconnect, on_deadline = relay.disconnect, relay.on_deadline
+    # Other hosts are asked about watches by the clock, which the model does not have.
+    relay.watches._leaves = lambda _key: False
     judged: deque[Verdict] = deque()  # the verdict on each sound datagram
     read_all = [True]  # whether nothing is left of what was read before
     # What the client that is being read has sent and the model has not taken yet, each with where it begins.

@@ -56,6 +56,7 @@ CONTROLS = [b"ping", b"ping\0" + b"x" * 500, b"whoami", b"format\0full", b"forma
             b"separator\0.", b"separator\0/", b"echo/off", b"queue\0packets=2 policy=drop-newest", b"listen",
             b"queue\0packets=100000", b"tap\0on", b"tap\0off", b"status", b"clients", b"clients\x0030", b"sources",
             b"sources\0far/2", b"sources\0~", b"bogus", b"heartbeat\x001 x", b"heartbeat\0off", b"listeners\0a",
+            b"watch\0a/>", b"watch\0*/b", b"watch\0a", b"unwatch\0a",
             b"listeners\0new/x t", b"name\0here/p/11/x", b"name\0here/p/11", b"name\0here/q"]  # fmt: skip
 
 

@@ -72,6 +72,7 @@ class ModelClient:
         # How packets that were read together are taken apart: whether PACKs are, and lines. None: not yet.
         self.apart: tuple[bool, bool] | None = None
         self.echo = True
+        self.watches: set[tuple[bytes, bytes]] = set()
         self.expected: deque[bytes | Message] = (
             deque()
         )  # a Message where only the format ``full`` shows all of it
@@ -339,19 +340,23 @@ class Model:
 
     def control(self, client: ModelClient, key: bytes, value: bytes) -> set[bytes]:
         """Carry it out; how the answer may begin."""
+        acts = {
+            b"name": self.rename,
+            b"heartbeat": self.set_heartbeat,
+            b"watch": self.watch,
+            b"unwatch": self.unwatch,
+        }
         if key in CHOICES:
             if value not in CHOICES[key]:
                 raise PacketError("bad-value", "")
             require(key != b"tap" or value == b"off" or client.rights.tap)
             client.settings[key] = value
             client.format_chosen = client.format_chosen or key == b"format"
-        elif key == b"name":
-            self.rename(client, value)
+        elif key in acts:
+            acts[key](client, value)
         elif key == b"peer":
             require(client.rights.speak_for)
             raise PacketError("bad-value", "")  # as all that the fuzzer says of others
-        elif key == b"heartbeat":
-            self.set_heartbeat(client, value)
         elif key == b"queue" or key.startswith((b"blocking/", b"order/")):
             blocks = {b"error refused"} if not client.rights.block else set()
             return {key, b"error bad-value", *blocks}  # of no consequence but for who has no room
@@ -368,6 +373,18 @@ class Model:
             assert key not in Control.KEYS, "a key that the model does not know"
             raise PacketError("unknown-key", "")
         return {b"pong" if key == b"ping" else key}
+
+    def unwatch(self, client: ModelClient, pattern: bytes) -> None:
+        client.watches.discard((client.settings[b"separator"], pattern))
+
+    def watch(self, client: ModelClient, pattern: bytes) -> None:
+        """What is told of it is for tests of its own."""
+        separator = client.settings[b"separator"]
+        patterns.check(pattern, separator)
+        require(not pattern.startswith(NOTICES) and client.rights.may_publish_all(separator, pattern))
+        if (separator, pattern) not in client.watches and len(client.watches) >= self.limits.subscriptions:
+            raise PacketError("limit", "")
+        client.watches.add((separator, pattern))
 
     def listeners(self, client: ModelClient, value: bytes) -> int:
         """How many others it reaches; if the other hosts are asked, too, that is said first."""
@@ -462,7 +479,7 @@ class Model:
         if control.key == b"dropped":
             for _ in range(int(control.value)):
                 client.expected.popleft()
-        elif control.key != b"closing":
+        elif control.key not in (b"closing", b"wanted"):
             word = control.value.partition(b" ")[0]
             worded = control.key in (b"error", b"listeners")
             said = control.key + b" " + word if worded else control.key

@@ -181,3 +181,22 @@ def test_requests_in_a_crowd_find_their_service(start_daemon: StartDaemon, segme
         for client in asking:
             tokens = itertools.count()
             wait_until(lambda c=client, t=tokens: knows(c, t), "that what one has heard, all know")
+
+
+def test_a_watch_learns_of_listeners_on_other_hosts(shared_daemons: list[DaemonProcess]) -> None:
+    told: list[bool] = []
+
+    def seen(count: int) -> bool:
+        bus.dispatch()
+        return len(told) >= count
+
+    with bccn.Client(shared_daemons[0].socket) as bus:
+        bus.watch("watched/>", lambda _pattern, wanted: told.append(wanted))
+        wait_until(lambda: seen(1), "that nobody listens")
+        with PacketClient(shared_daemons[1].socket) as first:
+            first.subscribe("watched/x")
+            wait_until(lambda: seen(2), "the first listener")
+            with PacketClient(shared_daemons[2].socket) as second:
+                second.subscribe(">")
+        wait_until(lambda: seen(3), "that the last has gone")
+    assert told == [False, True, False]

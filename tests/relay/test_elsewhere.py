@@ -5,16 +5,20 @@ from typing import Any
 import pytest
 
 from bccnd.relay.elsewhere import (
+    DAEMONS_LIMIT,
     LEASE_SECONDS,
     LEASED_BYTES,
+    LONG,
     PATTERN_BYTES,
+    PATTERNS_PER_SECOND,
     QUESTION_BYTES,
     QUESTIONS_PER_SECOND,
     RENEW_SECONDS,
 )
 from bccnd.relay.router import QUESTIONS
+from bccnd.relay.succession import restore, state_of
 from tests.golden import entries, golden
-from tests.relay.fakes import ELSEWHERE, Bus, FakeClient, datagram
+from tests.relay.fakes import ELSEWHERE, Bus, FakeClient, datagram, options
 from tests.relay.segment import Segment, message_of
 
 FAR = b"far/bccnd/1"
@@ -195,7 +199,7 @@ def test_a_lease_ends():
     wait(bus, 0.2)
     assert answers(bus) == []
     elsewhere = bus.relay.watches._elsewhere
-    assert (elsewhere._leases, elsewhere._leased, elsewhere._sizes) == ({}, 0, {})
+    assert (elsewhere._leases, elsewhere._latest, elsewhere._leased, len(elsewhere._held)) == ({}, {}, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -203,6 +207,7 @@ def test_a_lease_ends():
     [
         (b"far/x/1", b"t\nwatch 5 /\na"),
         (b"?", b"t\nwatch 5 /\na"),
+        (b"far/bccnd/*", b"t\nwatch 5 /\na"),
         (FAR, b"t\nwatch 5 /"),
         (FAR, b"t\nwatch 5 :\na"),
         (FAR, b"t\nwatch x /\na"),
@@ -219,7 +224,7 @@ def test_anything_else_is_no_question(src: bytes, question: bytes) -> None:
     bus = Bus()
     bus.connect(b"SUB a")
     ask(bus, 1, question, src)
-    assert answers(bus) == []
+    assert not [each for each in map(message_of, bus.sent) if each.chan.startswith(b"!")]
 
 
 def test_a_client_cannot_ask_so():
@@ -243,17 +248,173 @@ def test_a_flood_of_questions_costs_no_other_host_its_answer():
     assert any(message_of(sent).chan == b"!else/bccnd/1" for sent in bus.sent)
 
 
-def test_hosts_share_what_is_remembered():
+def fill(bus: Bus, hosts: int) -> None:
+    """Have these hosts ask in turn, for as much as there is."""
+    size = 100 * (PATTERN_BYTES + 7)
+    for number in range(1, LEASED_BYTES // size + 20):
+        host = number % hosts
+        patterns = b"\n".join([b"%d/%05d" % (host % 10, each) for each in range(100)])
+        bus.hear(
+            datagram(b"h%d/bccnd/1" % host, number, QUESTIONS, b"%d\nwatch 10 /\n%b" % (number, patterns)),
+            peer=b"10.0.1.%d:5400" % host,
+        )
+        bus.tick(0.03)
+
+
+@pytest.mark.parametrize("hosts", [1, 12])
+def test_hosts_that_ask_for_all_leave_a_newcomer_its_part(hosts: int) -> None:
     bus = Bus()
-    most = LEASED_BYTES // (PATTERN_BYTES + 1000)
-    for number in range(1, most):
-        bus.hear(datagram(FAR, number, QUESTIONS, b"%d\nwatch 9 /\n%b" % (number, b"x" * 1000)))
-        bus.tick(0.01)
-    elsewhere = bus.relay.watches._elsewhere
-    assert elsewhere._leased <= LEASED_BYTES // 2
-    assert elsewhere._sizes == {b"10.0.0.2": elsewhere._leased}
-    ask(bus, 1, b"t\nwatch 9 /\na", b"else/bccnd/1", b"10.0.0.9:5400")
-    assert elsewhere._sizes[b"10.0.0.9"]
+    bus.connect(b"SUB a")
+    fill(bus, hosts)
+    elsewhere = bus.relay.elsewhere
+    assert elsewhere._leased <= LEASED_BYTES < elsewhere._leased + 60_000, "all is taken"
+    bus.sent.clear()
+    for number in range(1, 4):
+        question = b"%d\nwatch 9 /\na\n%b" % (number, b"\n".join([b"%d" % each for each in range(100)]))
+        ask(bus, number, question, b"else/bccnd/1", b"10.0.0.9:5400")
+        wait(bus, 0.3)
+    said = [message_of(sent) for sent in bus.sent]
+    assert {each.payload[:1] for each in said if each.chan == b"!else/bccnd/1"} == {b"1", b"2", b"3"}
+    assert elsewhere._leased <= LEASED_BYTES
+
+
+def test_hosts_with_equal_parts_take_nothing_from_each_other():
+    bus = Bus()
+    fill(bus, 2)
+    elsewhere = bus.relay.elsewhere
+    before = {name: lease for name, lease in elsewhere._leases.items() if lease.token < b"5"}
+    fill(bus, 2)
+    assert all(elsewhere._leases.get(name, lease) is lease for name, lease in before.items())
+
+
+def test_questions_that_change_take_no_answer_back():
+    segment = Segment(b"one", b"two")
+    segment[b"two"].connect(*[b"SUB c%03d/*/x" % number for number in range(400)])
+    patterns = [b"c%03d/>" % number for number in range(150)]
+    client = watching(segment, b"one", *patterns)
+    segment.wait(RENEW_SECONDS + 1.0, 0.01)
+    client.heard()
+    # The next questions are others, with patterns on both sides of those that stood in one.
+    client.say(b"CMSG watch\0b/>", *[b"CMSG unwatch\0" + each for each in patterns[::3]])
+    segment.wait(2 * RENEW_SECONDS + 0.5, 0.002)
+    told = [each for each in client.heard() if each.startswith(b"CMSG wanted")]
+    assert told == [b"CMSG wanted\0no b/>"]
+
+
+def test_a_successor_tells_that_the_last_listener_went():
+    bus = Bus()
+    listener = bus.connect(b"SUB a")
+    ask(bus, 1, b"t\nwatch 5 /\na\nb")
+    assert answers(bus) == [b"t\nwanted 10"]
+    data = state_of(bus.relay)
+    bus.relay = bus.new_relay()
+    restore(bus.relay, data, {session["number"]: listener.port for session in data["sessions"]})
+    listener.session = bus.relay.sessions[listener.session.number]
+    bus.sent.clear()
+    listener.say(b"UNSUB a")
+    wait(bus, 0.2)
+    assert answers(bus)[-1:] == [b"t\nwanted 00"]
+    wait(bus, 5.0)
+    assert not bus.relay.elsewhere._leases
+
+
+def test_what_is_local_no_more_is_found():
+    bus = Bus(local=("a/>",))
+    bus.connect(b"SUB a/b")
+    ask(bus, 1, b"t\nwatch 9 /\n>")
+    wait(bus, 0.1)
+    assert answers(bus) == []
+    bus.reconfigure(options=options(local=()))
+    wait(bus, 0.1)
+    assert answers(bus) == [b"t\nwanted 1"]
+    bus.reconfigure(options=options(local=("a/>",)))
+    wait(bus, 0.1)
+    assert answers(bus) == [b"t\nwanted 0"]
+
+
+# What others may cost
+
+
+def test_patterns_that_come_and_go_are_asked_about_no_more():
+    """Whoever takes its watches back before others are asked has no more questions than it may."""
+    bus = Bus()
+    client, sent = bus.connect(), 0
+    for turn in range(100):
+        patterns = [b"%b/%d/%d" % (b"y" * 900, turn, each) for each in range(50)]
+        client.say(*[b"CMSG watch\0" + each for each in patterns])
+        bus.tick(0.006)
+        client.say(*[b"CMSG unwatch\0" + each for each in patterns])
+        client.heard()
+        bus.tick(0.004)
+        sent += sum(b"\nwatch " in each for each in bus.sent)
+        bus.sent.clear()
+    elsewhere = bus.relay.elsewhere
+    assert sent <= 2 * PATTERNS_PER_SECOND * LONG // 900
+    assert len(elsewhere._waiting) + len(elsewhere._asked) <= PATTERNS_PER_SECOND
+
+
+def test_a_renewal_waits_for_no_more_than_what_is_being_asked():
+    bus = Bus()
+    bus.connect(b"CMSG watch\0a")
+    wait(bus, RENEW_SECONDS - 0.05)
+    waiting = bus.relay.elsewhere._waiting
+    waiting.extend(((b"/", b"other/%d" % number),) for number in range(100))
+    bus.relay.elsewhere._set("send", bus.now)
+    bus.sent.clear()
+    wait(bus, 0.5)
+    assert not waiting
+    assert sum(b"\nwatch 5 /\na" in sent for sent in bus.sent) == 1
+
+
+def test_daemons_that_say_that_somebody_listens_are_bounded():
+    bus = Bus()
+    client = bus.connect(b"CMSG watch\0a")
+    wait(bus, 0.1)
+    (token,) = {message_of(sent).payload.partition(b"\n")[0] for sent in bus.sent if b"\nwatch " in sent}
+    for number in range(100):
+        bus.hear(datagram(b"x%d/bccnd/1" % number, 1, b"!here/bccnd/0", token + b"\nwanted 1"))
+    (asked,) = bus.relay.elsewhere._asked.values()
+    assert len(asked.by) == DAEMONS_LIMIT
+    wait(bus, 0.3)
+    assert client.heard()[-1:] == [b"CMSG wanted\0elsewhere a"]
+    bus.sent.clear()
+    for number in range(DAEMONS_LIMIT):
+        bus.hear(datagram(b"x%d/bccnd/1" % number, 2, b"!here/bccnd/0", token + b"\nwanted 0"))
+    wait(bus, 0.05)
+    assert any(b"\nwatch " in sent for sent in bus.sent), "the others are asked again"
+    bus.hear(datagram(b"x99/bccnd/1", 2, b"!here/bccnd/0", token + b"\nwanted 1"))
+    wait(bus, 0.5)
+    assert client.heard() == [], "somebody was there all the time"
+
+
+def test_a_flood_of_answers_is_not_read_to_the_end():
+    bus = Bus()
+    client = bus.connect(*[b"CMSG watch\0%d" % number for number in range(200)])
+    wait(bus, 0.05)
+    elsewhere, read = bus.relay.elsewhere, 0
+    token, keys = max(elsewhere._tokens.items(), key=lambda each: len(each[1]))
+    for number in range(1, 2000):
+        digit = b"01"[number % 2 : number % 2 + 1]
+        bus.hear(datagram(FAR, number, b"!here/bccnd/0", token + b"\nwanted " + digit * len(keys)))
+        read += any(FAR in asked.by for asked in elsewhere._asked.values()) is bool(number % 2)
+    assert read < 2000 * 3 // 4
+    bus.hear(
+        datagram(b"else/bccnd/1", 1, b"!here/bccnd/0", token + b"\nwanted " + b"1" * len(keys)),
+        peer=b"10.0.0.9:5400",
+    )
+    wait(bus, 0.1)
+    assert client.heard()[-1].startswith(b"CMSG wanted\0elsewhere ")
+
+
+def test_new_patterns_of_a_daemon_are_limited():
+    bus = Bus()
+    patterns = b"\n".join([b"%d" % each for each in range(200)])
+    begun = 0
+    for number in range(1, 200):
+        bus.hear(datagram(FAR, number, QUESTIONS, b"%d\nwatch 0 /\n%b" % (number, patterns)))
+        begun += len(bus.relay.elsewhere._leases)
+        bus.tick(0.004)
+    assert 0 < begun * 200 <= PATTERNS_PER_SECOND
 
 
 # The vectors

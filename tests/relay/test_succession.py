@@ -33,6 +33,7 @@ REQUESTS = st.sampled_from(
         b"format\0full", b"format\0lines", b"tap\0on", b"tap\0off", b"tap\0interface", b"separator\0.",
         b"separator\0/",
         b"name\0here/prog/extra", b"queue\0packets=3 policy=block", b"queue\0policy=drop-newest",
+        b"watch\0local/>", b"unwatch\0local/>",
         b"queue\0policy=drop-oldest", b"queue\0bytes=2000", b"queue\0policy=disconnect", b"sources", b"nonsense",
     ]
 )  # fmt: skip

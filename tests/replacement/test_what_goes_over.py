@@ -73,6 +73,8 @@ def test_agreements_of_a_client_survive(start: Start) -> None:
         client.request("separator", ".")
         client.request("queue", "packets=77 policy=block")
         client.request("echo/off")
+        client.request("watch", "local/w")
+        assert client.receive() == b"CMSG wanted\0no local/w"
         client.subscribe("a.>", "b", "b")
         other.publish("b", b"1")
         client.receive()
@@ -85,6 +87,8 @@ def test_agreements_of_a_client_survive(start: Start) -> None:
         assert client.request("queue").startswith("packets=77 ")
         assert now["pid"] != status["pid"]
         assert now["uptime"] > status["uptime"]
+        other.subscribe("local/w")
+        assert client.receive() == b"CMSG wanted\0here local/w", "what it watches, and what it was told"
         for counted in ("published", "delivered", "sent"):
             assert now["counters"][counted] == status["counters"][counted] == 1
         other.publish("b", b"2")

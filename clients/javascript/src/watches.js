@@ -37,6 +37,11 @@ export class Watches {
     this.#all.delete(pattern);
   }
 
+  /** @param {string} pattern */
+  has(pattern) {
+    return this.#all.has(pattern);
+  }
+
   /** What a new connection is asked. */
   entries() {
     return [...this.#all.keys()].map((pattern) => new Entry([buildControl("watch", pattern)], { key: "watch" }));
@@ -76,11 +81,15 @@ export class Watches {
 export async function watch(session, pattern, callback, patience) {
   if (typeof callback !== "function") throw new InvalidError("to watch needs a callback");
   let isGivenUp = false;
-  const granted = () => void (isGivenUp || session.watches.begin(pattern, callback));
+  const entry = new Entry([buildControl("watch", pattern)], { key: "watch" });
+  entry.granted = () => void (isGivenUp || session.watches.begin(pattern, callback));
   try {
-    await session.ask("watch", pattern, { ...patience, granted });
+    await session.deliver(entry, patience);
   } catch (error) {
     isGivenUp = true;
+    if (entry.sent && session.isConnected && !entry.error && !session.watches.has(pattern)) {
+      session.post(new Entry([buildControl("unwatch", pattern)], { key: "unwatch" }));
+    }
     throw error;
   }
 }

@@ -65,5 +65,6 @@ test("a watch that was given up is not told, nor asked for again", async () => {
   door.end("");
   while (door.seen.filter((packet) => packet === "CMSG watch\0b").length < 2) await settled();
   assert.equal(door.seen.filter((packet) => packet === "CMSG watch\0a").length, 1);
+  assert.equal(door.seen.filter((packet) => packet === "CMSG unwatch\0a").length, 1);
   await bus.close();
 });

@@ -13,7 +13,7 @@ from time import monotonic
 from bccn.errors import InvalidError, NobodyListensError, TimedOutError
 from bccn.exchange import ASK_AFTER, ASK_EVERY, QUESTIONS, Entry, Exchange, Request, with_token
 from bccn.inbox import Callback, Held
-from bccn.protocol import Message, build_msg, build_sub
+from bccn.protocol import Message, build_control, build_msg, build_sub
 from bccn.session import Session
 from bccn.transport import NO_SIGNAL
 
@@ -178,7 +178,14 @@ class Operations(Session):
 
         Kept over reconnections (``clients/PROTOCOL.md``, "Watches"). Another call replaces the callback.
         """
-        await self._ask("watch", pattern)
+        entry = Entry(build_control("watch", pattern), key="watch")
+        try:
+            await self._deliver(entry)
+        except BaseException:
+            if entry.sent and self.connected and entry.error is None and pattern not in self._watches:
+                self._unsent.append(Entry(build_control("unwatch", pattern), key="unwatch"))
+                self._flush()
+            raise
         self._watches[pattern] = callback, None
         self._settle()
 

@@ -96,4 +96,7 @@ def dashboard() -> None:
 
 
 if __name__ == "__main__":
-    {"sensor": sensor, "fusion": fusion, "dashboard": dashboard}[sys.argv[1]]()
+    programs = {"sensor": sensor, "fusion": fusion, "dashboard": dashboard}
+    if len(sys.argv) != 2 or sys.argv[1] not in programs:
+        sys.exit("usage: robot.py sensor|fusion|dashboard")
+    programs[sys.argv[1]]()

@@ -6,18 +6,12 @@ If no type is named it is the last token of the channel, as in those of ``bccnd-
 """
 
 import argparse
-import importlib.util
-import shutil
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import bccn
 from bccnd.commands.arguments import name
 from bccnd.commands.streams import reading
 
+TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
@@ -57,6 +51,14 @@ def compiled(file: str) -> bytes:
 
     Raises ``InvalidError`` without protoc, and with its first line for what it does not take.
     """
+    # Other commands import this module, too, and are not to start later for it.
+    import importlib.util
+    import shutil
+    import subprocess
+    import sys
+    import tempfile
+    from pathlib import Path
+
     if path := shutil.which("protoc"):
         protoc = [path]
     elif importlib.util.find_spec("grpc_tools"):

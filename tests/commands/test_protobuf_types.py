@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -132,6 +134,15 @@ def test_options_choose_the_file_and_the_type(tmp_path: Path) -> None:
         chosen(parser.parse_args(["--proto", str(tmp_path / "no-such")]))
 
 
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """Those that ``main`` has end the process mean afterwards what they did before."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGPIPE)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -143,6 +154,7 @@ def test_options_choose_the_file_and_the_type(tmp_path: Path) -> None:
         (["--proto", "no-such", "--json", "{}", "a"], "No such file or directory"),
     ],
 )
+@pytest.mark.usefixtures("signals")
 def test_options_that_do_not_go_together(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], line: str
 ) -> None:

@@ -327,7 +327,7 @@ async def test_a_round_has_one_long_turn_however_many_are_busy(
         all_send()
         for rounds in range(1, 100):
             await asyncio.sleep(0)
-            assert len(served) <= rounds
+            assert len(served) <= rounds + 1, "and one that the loop found itself"
             if len(set(served)) == len(busy):
                 break
         await in_process.until(lambda: not in_process.daemon._bus._turns)  # who was found busy twice

@@ -16,8 +16,11 @@ PLAIN = "there/plain/1"
 def now_number(attack: Attack) -> int:
     """Where the bystander's numbers are, as another program of the segment would overhear it."""
     with attack.connect(uid=0) as client:
-        sources = json.loads(client.request("sources", "there/plain"))["sources"]
-    return next((int(row["last"]) for row in sources if row["src"] == PLAIN), FIRST_NUMBER)
+        while attack.goes_on:  # until it has been heard: who says its first number says where it is
+            sources = json.loads(client.request("sources", "there/plain"))["sources"]
+            if heard := [int(row["last"]) for row in sources if row["src"] == PLAIN]:
+                return heard[0]
+    return FIRST_NUMBER
 
 
 @behaviour("random bytes", suite=True)

@@ -183,8 +183,8 @@ class Inbox(Waiting):
         if held.callback is not None:
             raise InvalidError(f"the messages of {held.pattern} go to its callback, there is none to receive")
         if held.stream is None:
-            held.stream, self.has_routes = deque(), True
-            self._routes.clear()
+            held.stream = deque()
+            self.reroute()
             for message in [self.received.popleft() for _ in range(len(self.received))]:
                 streams = self.route(message.channel)[1] if message.verdict in DELIVERED else ()
                 moved = [each for each in streams if each is held.stream or each is self.received]
@@ -195,7 +195,6 @@ class Inbox(Waiting):
 
     def add(self, held: Held) -> None:
         self.subscriptions[held] = None
-        self.has_routes |= held.callback is not None
         self.reroute()
 
     def remove(self, held: Held) -> None:
@@ -206,14 +205,14 @@ class Inbox(Waiting):
 
     def listen(self, callback: Callback | None) -> None:
         self.listener = Held("!", callback)
-        self.has_routes |= callback is not None
         self.reroute()
 
     def reroute(self) -> None:
         """What is wanted has changed."""
         self._routes.clear()
-        is_unasked = self.overhears and not (self.listener or self.subscriptions)
-        self.is_choosy = not self.is_tap and (bool(self.withdrawn) or is_unasked)
+        wanted = [*self.subscriptions, *([self.listener] if self.listener else [])]
+        self.has_routes |= any(each.callback is not None or each.stream is not None for each in wanted)
+        self.is_choosy = not self.is_tap and (bool(self.withdrawn) or (self.overhears and not wanted))
 
     @property
     def fills_stream(self) -> bool:

@@ -89,20 +89,14 @@ def parse(packet: bytes) -> Message | Control:
         raise ProtocolError(f"the daemon sent {packet[:32]!r}, which is no packet of this protocol")
     if not nul or len(words) not in (4, 5) or not is_number(words[2]) or not all(words[4:]):
         raise ProtocolError(f"the daemon sent {packet[:64]!r}, which is no RECV packet")
-    return _parse_recv(words, rest)
-
-
-def _parse_recv(words: list[str], datagram: bytes) -> Message:
     _, peer, unix_ns, verdict, *by = words
-    header, bar, payload = datagram[datagram.find(b"]") + 1 :].partition(b"|")
+    header, bar, payload = rest[rest.find(b"]") + 1 :].partition(b"|")
     fields = header.decode("ascii", "backslashreplace").split(":")
     if not bar or len(fields) != 3 or not fields[1].isdigit():
         # Only a tap sees these: bytes that were rejected because they are not BCCN1.
-        return Message("", b"", None, None, peer, int(unix_ns), verdict, datagram, *by)
+        return Message("", b"", None, None, peer, int(unix_ns), verdict, rest, *by)
     src, seq, channel = fields
-    return Message(
-        channel, payload, src, int(seq[:NUMBER_DIGITS]), peer, int(unix_ns), verdict, datagram, *by
-    )
+    return Message(channel, payload, src, int(seq[:NUMBER_DIGITS]), peer, int(unix_ns), verdict, rest, *by)
 
 
 def is_number(text: str) -> bool:

@@ -1,7 +1,5 @@
 """One socket to the daemon: find it, connect, send a packet, receive a packet, close. It knows of no requests.
 
-``transport_to`` chooses: this one, or for the address of a door that of ``bccn_door``, imported for it alone.
-
 Rules:
 1. The socket does not block: ``send`` and ``receive_into`` say when they could do nothing. The caller waits.
 2. After ECONNRESET, what the daemon had sent is still there (``clients/PROTOCOL.md``, "The socket").
@@ -77,15 +75,6 @@ class Transport:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = socket_path(path)
-        self._use(self._connected())
-
-    def _use(self, opened: socket.socket) -> None:
-        self._pid = os.getpid()
-        self._socket = opened
-        self._receive, self.send_raw, self.fileno = opened.recv_into, opened.send, opened.fileno
-        self._poll, self._polled = select.poll(), 0
-
-    def _connected(self) -> socket.socket:
         opened = off_standard(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         try:
             opened.setblocking(False)
@@ -100,7 +89,13 @@ class Transport:
             if isinstance(error, OSError):
                 raise UnavailableError(f"no daemon at {self.path}: {error.strerror or error}") from None
             raise
-        return opened
+        self._use(opened)
+
+    def _use(self, opened: socket.socket) -> None:
+        self._pid = os.getpid()
+        self._socket = opened
+        self._receive, self.send_raw, self.fileno = opened.recv_into, opened.send, opened.fileno
+        self._poll, self._polled = select.poll(), 0
 
     def send(self, packet: bytes) -> bool:
         """Send one packet; False: there is no room for it. Where the kernel lacks memory, that takes a moment.

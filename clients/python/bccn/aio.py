@@ -16,7 +16,7 @@ import asyncio
 import inspect
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Self
 
@@ -72,22 +72,8 @@ class AsyncClient(Operations, AsyncStream):
     """As ``Client``, with ``await``: ``async with``, or ``connect`` and ``close``. Not for a child of fork."""
 
     _read_ahead = READ_AHEAD_LIMIT
-    _receiving = 0  # how many wait for a message
     _loop: AbstractEventLoop | None = None
     _calling: asyncio.Task[None] | None = None  # takes the messages that have callbacks
-    _timer: asyncio.TimerHandle | None = None  # one for all who wait
-    _timer_due = FOREVER
-
-    @asynccontextmanager
-    async def batch(self) -> AsyncIterator[None]:
-        """``async with client.batch():`` what is published meanwhile goes packed; see ``Client.batch``."""
-        self._check()
-        await self._available()
-        is_outer = self._batches.begin(self._granted.get("pack", ""))
-        try:
-            yield
-        finally:
-            await self._transmit(*self._batches.flush(ends=is_outer))
 
     async def subscribe(self, pattern: str, callback: Callback | None = None) -> AsyncSubscription:
         """Returns when it is in force; see ``Client.subscribe``."""
@@ -158,8 +144,8 @@ class AsyncClient(Operations, AsyncStream):
     @property
     def _wants_packets(self) -> bool:
         """Also while somebody waits for a message, and those of others fill the streams."""
-        hungry = self._receiving and not self._inbox.backlog and self._inbox.waiting_size <= BACKLOG_LIMIT
-        return hungry or super()._wants_packets
+        is_empty = not self._inbox.backlog and self._inbox.waiting_size <= BACKLOG_LIMIT
+        return (is_empty and bool(self._arrival.wakers)) or super()._wants_packets
 
     async def _next(self, timeout: float | None, of: Held | None = None) -> Message | None:
         inbox = self._inbox
@@ -169,11 +155,7 @@ class AsyncClient(Operations, AsyncStream):
             if of is not None:
                 inbox.open_stream(of)  # it may have been closed meanwhile
             self._check(asks=True)
-            self._receiving += 1
-            try:
-                await self._wait(self._arrival, deadline)
-            finally:
-                self._receiving -= 1
+            await self._wait(self._arrival, deadline)
             if not stream and monotonic() >= deadline:
                 return None
         message = inbox.next_of(stream)
@@ -182,9 +164,6 @@ class AsyncClient(Operations, AsyncStream):
         return message
 
     async def _wait(self, pending: Pending, deadline: float) -> None:
-        self._settle()
-        if pending.done:
-            return
         woken: asyncio.Future[None] = get_running_loop().create_future()
 
         def wake() -> None:
@@ -193,31 +172,25 @@ class AsyncClient(Operations, AsyncStream):
 
         pending.wakers |= {wake}
         self._deadlines[wake] = deadline
-        if deadline < self._timer_due:
-            self._on_time()
+        self._alarm = min(self._alarm, deadline)
         try:
-            await woken
+            self._settle()
+            if not pending.done:
+                await woken
         finally:
             pending.wakers -= {wake}
             del self._deadlines[wake]
-
-    def _on_time(self) -> None:
-        """Wake who has waited for long enough, and come again for the next: most are answered long before."""
-        now, self._timer_due = monotonic(), FOREVER
-        if self._timer is not None:
-            self._timer.cancel()
-        for wake, deadline in self._deadlines.items():
-            if deadline <= now:
-                wake()
-            else:
-                self._timer_due = min(self._timer_due, deadline)
-        if self._timer_due != FOREVER:
-            self._timer = get_running_loop().call_later(self._timer_due - now, self._on_time)
 
     async def _give_way(self) -> None:
         await asyncio.sleep(0)
 
     def _on_ready(self) -> None:
+        """What there is to do: also when the time is over of some who wait. Most are answered long before."""
+        if (now := monotonic()) >= self._alarm:
+            for wake, deadline in self._deadlines.items():
+                if deadline <= now:
+                    wake()
+            self._alarm = min((due for due in self._deadlines.values() if due > now), default=FOREVER)
         with suppress(ProtocolError):  # the connection has ended with it, and a notice says so
             self._work(READ_LIMIT)
         self._changed()

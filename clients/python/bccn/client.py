@@ -171,13 +171,12 @@ class Client(Blocking, Stream):
     @contextmanager
     def batch(self) -> Iterator[None]:
         """``with client.batch():`` what this thread publishes inside goes packed (with ``pack=True``); they nest."""
-        self._check()
-        self._run(self._available(), alone=False)
-        is_outer = self._batches.begin(self._granted.get("pack", ""))
+        batch = Operations.batch(self)
+        self._run(batch.__aenter__(), alone=False)
         try:
             yield
         finally:
-            self._run(self._transmit(*self._batches.flush(ends=is_outer)), alone=False)
+            self._run(batch.__aexit__(None, None, None), alone=False)
 
     publish_all = blocking(Operations.publish_all, alone=False)
     publish_to = blocking(Operations.publish_to, alone=False)

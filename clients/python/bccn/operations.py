@@ -6,8 +6,8 @@ nothing but a session, and one calls another as a function: the method of that n
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
 from time import monotonic
 
 from bccn.errors import InvalidError, NobodyListensError, TimedOutError
@@ -63,6 +63,17 @@ class Operations(Session):
     async def send_datagram(self: Session, datagram: bytes) -> None:
         """Relay a whole BCCN1 datagram from elsewhere as it is. Needs the bridge right."""
         await self._transmit(*self._batches.gather(datagram))
+
+    @asynccontextmanager
+    async def batch(self: Session) -> AsyncIterator[None]:
+        """``async with client.batch():`` what is published meanwhile goes packed; see ``Client.batch``."""
+        self._check()
+        await self._available()
+        is_outer = self._batches.begin(self._granted.get("pack", ""))
+        try:
+            yield
+        finally:
+            await self._transmit(*self._batches.flush(ends=is_outer))
 
     async def barrier(self: Session, timeout: float | None = None) -> None:
         """Return when the daemon has processed everything sent before.
@@ -255,8 +266,6 @@ class Operations(Session):
         await self._transmit((packet, 1))
         listeners = await self._ask("listeners", exchange.channel)
         exchange.on_its_way = False
-        if exchange.error is not None:
-            raise exchange.error
         return listeners
 
     async def _ask_other_hosts(self: Session, exchange: Exchange, timeout: float) -> None:

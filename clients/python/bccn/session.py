@@ -65,6 +65,7 @@ class Session:
     _read_ahead = BACKLOG_LIMIT  # bytes of messages that wait
     _closed = ""  # why, once it is
     _receives = False  # somebody has called ``receive``
+    _alarm = FOREVER  # when the first of those who wait has waited for long enough, or earlier
     _shows_messages = False  # a loop wakes for those that wait here
     _reading = True  # a loop wakes for those that come
     # When to give up the first connection, and where a daemon is busy; None: there was one.
@@ -190,7 +191,8 @@ class Session:
             self._reading = self._wants_packets
             events = READABLE * self._reading | WRITABLE * bool(self._unsent)
             self._readiness.watch(self._transport.fileno() if self._transport and events else -1, events)
-            self._readiness.set_timer(0.0 if self._shows_messages and self._inbox else self._due)
+            due = 0.0 if self._shows_messages and self._inbox else min(self._due, self._alarm)
+            self._readiness.set_timer(due)
 
     def _check(self, *, asks: bool = False) -> None:
         """Raise why there is nothing to wait for. Who asks reads on, and must not do only that."""

@@ -94,6 +94,7 @@ class Feed(Blocking):
         self._transport = transport = Transport(self._path)
         self._due, self._until, self._said = monotonic() + self._timeout, None, ""
         self.connected = self._was_connected = True
+        self._unsent = self._held
         try:
             finish(self._greet())
         except BaseException:

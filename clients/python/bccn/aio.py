@@ -172,7 +172,8 @@ class AsyncClient(Operations, AsyncStream):
 
         pending.wakers |= {wake}
         self._deadlines[wake] = deadline
-        self._alarm = min(self._alarm, deadline)
+        if deadline < self._alarm:
+            self._alarm = deadline
         try:
             self._settle()
             if not pending.done:

@@ -120,7 +120,7 @@ class Operations(Session):
         entry = Entry(b"UN" + build_sub(held.pattern), PING, key="ping")
         self._inbox.withdraw(held, newest)
         entry.wakers = frozenset({lambda: self._inbox.withdrawn.discard(held)})
-        (self._unsent if self.connected else self._held).append(entry)
+        self._held.append(entry)
         self._flush()
 
     async def listen(self: Session, callback: Callback | None = None) -> None:
@@ -194,7 +194,7 @@ class Operations(Session):
             await self._deliver(entry)
         except BaseException:
             if entry.sent and self.connected and entry.error is None and pattern not in self._watches:
-                self._unsent.append(Entry(build_control("unwatch", pattern), key="unwatch"))
+                self._held.append(Entry(build_control("unwatch", pattern), key="unwatch"))
                 self._flush()
             raise
         self._watches[pattern] = callback, None

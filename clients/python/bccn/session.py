@@ -11,8 +11,9 @@ something is ``_unsent``, or the time is ``_due``, and then has it ``_work``. Co
 
 Rules (``clients/PROTOCOL.md``, "Control requests", "Connecting again"):
 1. What is wanted (``_wishes``, subscriptions) outlives a connection. The greeting says all of it to a new one first.
-2. All else is ``_held`` until then, and ``_unsent`` until there is room. Answers come in the order of the requests:
-   ``_asked`` is a queue, too. A complaint about a SUB or UNSUB belongs to the request sent after it.
+2. All else is ``_held`` until it is sent. What is ``_unsent`` goes as there is room: the greeting, then that queue
+   itself. Answers come in the order of the requests: ``_asked`` is a queue, too. A complaint about a SUB or UNSUB
+   belongs to the request sent after it.
 3. What was published is with the daemon once a later request is answered; else it is in doubt when the connection
    breaks, and the next barrier says so.
 4. A connection that ends is read to its end. What it did not answer is asked again on the next one, but for an UNSUB,
@@ -132,8 +133,8 @@ class Session:
         self._in_doubt, self._doubt_reason = 0, ""  # messages since the last barrier; why the daemon left
         self._rejection: RejectedError | None = None  # the first since the last barrier
         self._rejection_count = 0
-        self._held: deque[Entry] = deque()  # until a connection is ready
-        self._unsent: deque[Entry] = deque()  # on this connection
+        self._held: deque[Entry] = deque()  # what the program wants sent
+        self._unsent: deque[Entry] = deque()  # what may be sent now
         self._asked: deque[Entry] = deque()
         self._greeting: list[Entry] = []
         self._fault = UnavailableError("there is no connection to the daemon")
@@ -250,7 +251,7 @@ class Session:
             self._notify(Notice("rejected", str(each), 1, each))
         self._pauses, self._due, self._until = pauses(), FOREVER, None
         self.connected = self._was_connected = True
-        self._unsent, self._held = self._held, self._unsent
+        self._unsent = self._held
         self._flush()
         self._changed()
 
@@ -282,10 +283,9 @@ class Session:
             transport.close()
         self._inbox.withdrawn = set()  # a new connection knows nothing of it, and is no tap yet
         self._inbox.set_tap("off")
-        waiting = (*self._asked, *self._unsent) if self.connected else self._held
-        self._held = deque(entry for entry in waiting if not entry.done)
+        waiting = (*self._asked, *self._held) if self.connected else self._held
+        self._held, self._unsent = deque(entry for entry in waiting if not entry.done), deque()
         self._asked.clear()
-        self._unsent.clear()
         self.connected, self._granted, self._confirmed = False, {}, self._published
         if error is not None:
             self._due = FOREVER
@@ -476,7 +476,7 @@ class Session:
         if self._batches and entry.expected:
             await self._transmit(*self._batches.flush())
         self._check(asks=bool(entry.expected))
-        (self._unsent if self.connected else self._held).append(entry)
+        self._held.append(entry)
         self._flush()
         try:
             await self._wait(entry, monotonic() + (self._timeout if timeout is None else timeout))
@@ -484,8 +484,8 @@ class Session:
                 raise self._why_not(unsent=entry.sent < len(entry.packets))
         except BaseException:
             entry.done = True  # for nobody: it is neither sent any more nor asked again
-            if not entry.sent and entry in (queue := self._unsent if self.connected else self._held):
-                queue.remove(entry)
+            if not entry.sent and entry in self._held:
+                self._held.remove(entry)
             raise
         if entry.error is not None:
             raise entry.error

@@ -46,8 +46,13 @@ final class CarrierChecks {
                 () -> overTls(options -> options.cert(file("own.pem"), file("own.key")).serverName("elsewhere"),
                         Code.UNAVAILABLE));
         Checks.run("a door of an authority that is not ours is none",
-                () -> overTls(options -> options.cert(file("own.pem"), file("own.key")).ca(file("own.pem")),
-                        Code.UNAVAILABLE));
+                () -> {
+                    String said = overTls("ca.pem",
+                            options -> options.cert(file("own.pem"), file("own.key")).ca(file("own.pem")),
+                            Code.UNAVAILABLE);
+                    same(said.endsWith(": its certificate is of nobody that we trust; the option ca names whom we do"),
+                            true, said);
+                });
         Checks.run("a program without a certificate is refused", () -> overTls(options -> options, Code.REFUSED));
         Checks.run("a program that the door does not trust is refused", () -> overTls("door.pem",
                 options -> options.cert(file("own.pem"), file("own.key")), Code.REFUSED));
@@ -125,7 +130,8 @@ final class CarrierChecks {
         overTls("ca.pem", setting, expected);
     }
 
-    private static void overTls(String trusted, Setting setting, Code expected) throws Exception {
+    /** Returns what the error says, if there is one. */
+    private static String overTls(String trusted, Setting setting, Code expected) throws Exception {
         SSLContext context = Pem.context(file(trusted), file("door.pem"), file("door.key"));
         InetAddress here = InetAddress.getByName("127.0.0.1");
         try (SSLServerSocket listener =
@@ -142,14 +148,17 @@ final class CarrierChecks {
             door.start();
             Options options = options("tls://127.0.0.1:" + listener.getLocalPort());
             Code found = null;
+            String text = "";
             try (Bccn bus = Bccn.connect(setting.with(options))) {
                 same(bus.name(), "here/test/1", "name");
                 bus.barrier();
             } catch (BccnException e) {
                 found = e.code();
+                text = e.getMessage();
             }
-            same(found, expected, "error");
+            same(found, expected, text);
             door.join();
+            return text;
         }
     }
 

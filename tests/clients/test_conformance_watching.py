@@ -10,7 +10,7 @@ from tests.daemon_process import DaemonProcess
 from tests.packet_client import PacketClient, wait_until
 
 # Seconds that a call waits for the daemon, where the test wants it to wait in vain; every other call is repeated.
-BRIEF = 0.2
+BRIEF = 0.3
 
 
 def news(driver: Driver) -> list[bytes]:

@@ -40,6 +40,7 @@ ALLOWED: dict[str, set[str]] = {
         "bccn",
         "bccn_door",
         "bpmux",
+        "beside",
         "wire",
         "process",
         "doctor",
@@ -49,12 +50,14 @@ ALLOWED: dict[str, set[str]] = {
         "mux",
         "dndm",
     },
+    "beside": {"bccn"},
     "doctor": {"wire", "process.standard_streams"},
     "backbone": {"wire", "net", "process", "restart"},
-    "dndm": {"bccn", "wire", "process", "relay.allowance", "relay.deadlines", "relay.moment"},
+    "dndm": {"bccn", "beside", "wire", "process", "relay.allowance", "relay.deadlines", "relay.moment"},
     "mux": {"bccn", "bpmux", "doctor", "net", "process", "recorder.layout"},
     "uplink": {
         "bccn",
+        "beside",
         "wire",
         "net",
         "relay.pattern",
@@ -210,8 +213,9 @@ ALSO_PURE = {
     "bccnd.uplink.fyrehose_window",
     *(f"bccnd.dndm.{name}" for name in (
         "account", "addrbook", "adverts", "core", "effects", "handshake", "link", "options", "passing", "routing",
-        "seen", "settling", "state", "telling",
+        "seen", "settling", "state", "telling", "troubles",
     )),
+    "bccnd.beside.answers",
 }  # fmt: skip
 
 

@@ -91,6 +91,11 @@ class Bus:
     def full(self) -> bool:
         return self.waiting >= FULL_BYTES
 
+    @property
+    def unwatched(self) -> int:
+        """How many watches the daemon has no room for."""
+        return len(self._crowded)
+
     # -- what is wanted
 
     def want(self, kind: Kind, channel: str) -> None:

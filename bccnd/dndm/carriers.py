@@ -14,7 +14,7 @@ from socket import socket
 from typing import Protocol
 
 from bccnd.dndm import tcp
-from bccnd.dndm.datagrams import Datagrams, dial_datagrams
+from bccnd.dndm.datagrams import Datagrams, dial_datagrams, stranger
 from bccnd.dndm.options import Network
 from bccnd.dndm.stream import Stream
 from bccnd.wire.dndm import peers
@@ -26,7 +26,10 @@ LINE_SECONDS = 2.0
 
 
 class Owner(Protocol):
-    def opened(self, number: int, scheme: str, dialled: Peer | None, *, broadcast: bool = False) -> None: ...
+    def opened(
+        self, number: int, scheme: str, dialled: Peer | None, whence: Peer, *, broadcast: bool = False
+    ) -> None:
+        """``whence``: whom it leads to, if dialled; else the host that it comes from, or the device."""
 
     def wants(self, number: int, route: str) -> bool: ...
 
@@ -101,7 +104,7 @@ class Carriers:
             if peer.scheme == "udp":
                 datagrams.begin(peer, self.bus)
             else:
-                self._add_socket(made, peer)
+                self._add_socket(made, peer, peer)
 
     # -- of one link
 
@@ -154,15 +157,15 @@ class Carriers:
         scheme: str,
         dialled: Peer | None,
         *,
-        line: Peer | None = None,
+        whence: Peer,
         broadcast: bool = False,
     ) -> None:
-        """A new link, of what ``carrier_of`` makes for its number. ``line``: the device, if a peer is waited for."""
+        """A new link, of what ``carrier_of`` makes for its number. ``whence``: as ``Owner`` has it."""
         number = next(self._numbers)
         self._carriers[number] = carrier_of(number)
-        if line is not None:
-            self._lines[number] = line
-        self._owner.opened(number, scheme, dialled, broadcast=broadcast)
+        if scheme == "serial" and dialled is None:
+            self._lines[number] = whence
+        self._owner.opened(number, scheme, dialled, whence, broadcast=broadcast)
 
     def heard(self, number: int, data: bytes) -> None:
         self._owner.heard(number, data)
@@ -188,16 +191,17 @@ class Carriers:
 
     def _accepted(self, made: socket, address: str) -> None:
         if self.admits(address):
-            self._add_socket(made, None)
+            self._add_socket(made, None, stranger("tcp", address))
         else:
             made.close()
 
-    def _add_socket(self, made: socket, dialled: Peer | None) -> None:
+    def _add_socket(self, made: socket, dialled: Peer | None, whence: Peer) -> None:
         descriptor = made.detach()
         self.add(
             lambda number: Stream(self._loop, number, descriptor, lambda: os.close(descriptor), self),
             "tcp",
             dialled,
+            whence=whence,
         )
 
     # -- serial lines
@@ -211,7 +215,7 @@ class Carriers:
             lambda number: Stream(self._loop, number, descriptor, shut, self),
             "serial",
             peer if dialled else None,
-            line=None if dialled else peer,
+            whence=peer,
         )
 
     def _wait_on(self, peer: Peer) -> None:

@@ -23,7 +23,7 @@ from math import inf
 from bccnd.dndm.addrbook import Addrbook
 from bccnd.dndm.adverts import Advert, listed
 from bccnd.dndm.adverts import refusal as refused_advert
-from bccnd.dndm.effects import Close, Dial, Effect, Met
+from bccnd.dndm.effects import Close, Dial, Effect, Met, Silent
 from bccnd.dndm.handshake import has_identity, refusal, rival_loses
 from bccnd.dndm.handshake import message as handshake
 from bccnd.dndm.link import Link
@@ -255,6 +255,8 @@ class Gateway:
             self._close(link, reason, at)
             return
         self.counts[reason] += 1
+        if link.peer or link.dialled:  # where a peer is waited for, none may be there yet
+            self._effects.append(Silent(link.number, reason))
         if link.peer is not None:
             self._begin_again(link)
             self._share(link.peer, at, remove=True)

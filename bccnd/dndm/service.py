@@ -22,13 +22,26 @@ from typing import Any
 import structlog
 
 from bccnd import __version__
+from bccnd.beside.asked import Asked
 from bccnd.dndm import account
-from bccnd.dndm.addrbook import ENTRIES_LIMIT
 from bccnd.dndm.bus import Bus
 from bccnd.dndm.carriers import Carriers
 from bccnd.dndm.core import Gateway
-from bccnd.dndm.effects import Close, Dial, Effect, Met, Publish, Send, Subscribe, Unsubscribe, Unwatch, Watch
-from bccnd.dndm.settings import DndmSettings, applicable, doubts, options_of
+from bccnd.dndm.effects import (
+    Close,
+    Dial,
+    Effect,
+    Met,
+    Publish,
+    Send,
+    Silent,
+    Subscribe,
+    Unsubscribe,
+    Unwatch,
+    Watch,
+)
+from bccnd.dndm.settings import DndmSettings, applicable, doubts, expected, options_of
+from bccnd.dndm.troubles import FORM, Troubles
 from bccnd.errors import BccndError
 from bccnd.process import logs
 from bccnd.process.descriptors import allow_descriptors
@@ -86,9 +99,12 @@ class Service:
         # Links that are not read; of these, those that wait for the daemon to take what they brought.
         self._held: set[int] = set()
         self._publishing: set[int] = set()
+        # Who is at the other end of a link, as far as is known, and where that is.
         self._names: dict[int, str] = {}
-        # Why a peer cannot be reached, as the log has it.
-        self._unreached: dict[tuple[str, str], str] = {}
+        self._whence: dict[int, Peer] = {}
+        self._troubles = Troubles()
+        self._troubles.expect(expected(settings))
+        self._asked = Asked(self.bus.path, lambda name: FORM.answers(self._facts(name)))
         self._sent = 0
         self._timer: asyncio.Handle | None = None
         self._due = float("inf")
@@ -125,6 +141,7 @@ class Service:
             self._serves = True
             self._supervision.serving(self._summary(), succeeded=False)
             self._start(self.bus.run())
+            self._start(self._asked.run())
             self._on_time()
             self._tick()
             await self._stop.wait()
@@ -137,9 +154,12 @@ class Service:
 
     # -- what peers do: the owner of carriers
 
-    def opened(self, number: int, scheme: str, dialled: Peer | None, *, broadcast: bool = False) -> None:
-        if dialled:
-            self._names[number] = str(dialled)
+    def opened(
+        self, number: int, scheme: str, dialled: Peer | None, whence: Peer, *, broadcast: bool = False
+    ) -> None:
+        self._names[number], self._whence[number] = str(whence), whence
+        if scheme == "serial" and not dialled:
+            self._troubles.over(whence.place)
         self.core.connected(number, scheme, self._now(), dialled, broadcast=broadcast)
         self._act()
 
@@ -147,10 +167,7 @@ class Service:
         return self.core.wants(number, route)
 
     def not_reached(self, peer: Peer, reason: str, *, dialled: bool = True) -> None:
-        if self._unreached.get(peer.place) != reason:
-            if len(self._unreached) >= ENTRIES_LIMIT:
-                self._unreached.clear()
-            self._unreached[peer.place] = reason
+        if self._troubles.away(peer, reason, self._loop.time()):
             log.warning("peer not reached, trying again", peer=str(peer), reason=reason)
         if dialled:
             self.core.dial_failed(peer, self._now())
@@ -165,7 +182,7 @@ class Service:
         self._act()
 
     def ended(self, number: int, reason: str) -> None:
-        log.info("peer gone", link=number, peer=self._release(number), reason=reason)
+        self._release("peer gone", number, reason)
         self.core.closed(number, self._now())
         self._act()
 
@@ -238,9 +255,11 @@ class Service:
             case Met(link, peer):
                 self._names[link] = str(peer)
                 log.info("peer connected", link=link, peer=str(peer))
-                self._unreached.pop(peer.place, None)
+                self._troubles.over(peer.place, self._whence[link].place)
+            case Silent(link, reason):
+                self.not_reached(self._whence[link], reason, dialled=False)
             case Close(link, reason):
-                log.info("peer let go", link=link, peer=self._release(link), reason=reason)
+                self._release("peer let go", link, reason)
                 self.carriers.close(link)
 
     def _read_on(self) -> None:
@@ -250,11 +269,13 @@ class Service:
                 self._held.discard(number)
                 self.carriers.read_on(number)
 
-    def _release(self, number: int) -> str:
-        """Forget a link. Who it was; empty before the handshake, if it came."""
+    def _release(self, event: str, number: int, reason: str) -> None:
+        """Forget a link, and say so."""
         self._held.discard(number)
         self._publishing.discard(number)
-        return self._names.pop(number, "")
+        name, whence = self._names.pop(number), self._whence.pop(number)
+        log.info(event, link=number, peer=name, reason=reason)
+        self._troubles.ended(whence, name, reason, self._loop.time(), let_go=event == "peer let go")
 
     # -- time
 
@@ -329,6 +350,22 @@ class Service:
             return "stopping"
         return f"no daemon: {self.bus.reason}" if self.bus.reason else ""
 
+    def _facts(self, name: str) -> dict[str, Any]:
+        """For ``bccn doctor``; ``name``: of who says it."""
+        links, lost = self.core.links, account.lost(self._counts(), self.bus.counts)
+        return {
+            "gateway": name,
+            "version": __version__,
+            "state": "up",
+            "bus": self._settings.bus,
+            "peers": sum(link.peer is not None for link in links),
+            "unheard": self.core.waiting,
+            "unwatched": self.bus.unwatched,
+            "not_accepted": self.carriers.refused,
+            "lost": {kind: count for kind, count in lost.items() if count},
+            "troubles": self._troubles.rows(links, self._loop.time()),
+        }
+
     def _metrics(self, accept: str) -> tuple[bytes, str]:
         from bccnd.dndm.metrics import render  # loaded only where it is used
 
@@ -367,6 +404,7 @@ class Service:
         self._health.resume()
         self._settings, self.carriers.accept = settings, settings.accept
         self.core.reconfigure(options_of(settings))
+        self._troubles.expect(expected(settings))
         self.core.roomy()
         logs.configure(settings.log_level, settings.log_format, limit=self._log_limit)
         self._act()

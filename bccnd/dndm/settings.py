@@ -170,6 +170,12 @@ class DndmSettings(BaseModel):
         return any(url.startswith("serial:") for url in (*self.listen, *self.dial))
 
 
+def expected(settings: DndmSettings) -> list[Peer]:
+    """The peers that are dialled, and the devices at which peers are waited for."""
+    devices = [url for url in settings.listen if url.startswith("serial:")]
+    return [peers.parse(url) for url in (*settings.dial, *devices)]
+
+
 def _is_reachable(peer: Peer) -> bool:
     host = _host(peer)
     return host is not None and not host.is_unspecified and not host.is_loopback

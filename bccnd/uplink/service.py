@@ -25,6 +25,7 @@ from typing import Any
 import structlog
 
 from bccnd import __version__
+from bccnd.beside.answers import Answering
 from bccnd.errors import BccndError
 from bccnd.process import logs
 from bccnd.process.fatal import Faults, unless_out_of_memory
@@ -34,7 +35,6 @@ from bccnd.process.supervision import Supervision
 from bccnd.uplink.account import (
     CHANNEL,
     FACTS_CHANNEL,
-    Answering,
     Losses,
     Reasons,
     answers,

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bccnd.commands.facts import gather
+from bccnd.doctor.finding import Finding
+from bccnd.doctor.programs import gateways
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.dndm.process import DndmProcess, Robot, dialled, site
 from tests.dndm.pseudo_serial import PseudoSerial
@@ -19,6 +22,12 @@ ROUTE, CHANNEL = "Image@cam.front", "dndm/cam/front/Image"
 LOCAL = f"local/{CHANNEL}"
 
 Site = tuple[DaemonProcess, DndmProcess, str]
+
+
+def finding(daemon: DaemonProcess, text: str) -> list[Finding]:
+    """What ``bccn doctor`` finds of robots with this text."""
+    found = gateways(gather(str(daemon.socket), None, {}))
+    return [each for each in found if text in each.finding]
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +203,7 @@ def test_a_peer_that_went_is_dialled_again(tmp_path: Path, here: Site) -> None:
                     robot.advert("INTEREST", ROUTE)
                     robot.until(lambda robot=robot: robot.offered(ROUTE))  # type: ignore[misc]
             assert [line["peer"] for line in gateway.logged("peer connected")] == [peer, peer]
+            wait_until(lambda: finding(daemon, f"{peer} is cut off for "), "the doctor to say so")
 
 
 def test_the_log_names_what_was_dialled_and_is_no_peer(tmp_path: Path, here: Site) -> None:

@@ -212,7 +212,7 @@ ALSO_PURE = {
     "bccnd.uplink.fyrehose", "bccnd.uplink.fyrehose_answers", "bccnd.uplink.fyrehose_missing",
     "bccnd.uplink.fyrehose_window",
     *(f"bccnd.dndm.{name}" for name in (
-        "account", "addrbook", "adverts", "core", "effects", "handshake", "link", "options", "passing", "routing",
+        "account", "addrbook", "adverts", "asking", "core", "effects", "handshake", "link", "options", "passing", "routing",
         "seen", "settling", "state", "telling", "troubles",
     )),
     "bccnd.beside.answers",

@@ -15,13 +15,20 @@ from bccnd.beside.answers import CHANNEL, Answering
 
 # Seconds until a daemon is asked again that did not allow it.
 REFUSED_SECONDS = 10.0
+# Seconds between two looks whether the program has its connection.
+LOOK_SECONDS = 0.1
 
 
 class Asked:
-    """``answer``: makes the messages of an answer; it is called with the name under which they are sent."""
+    """``answer``: makes the messages of an answer; it is called with the name under which they are sent. ``named``:
+    whether the program's own connection is there, which so gets the program's plain name.
+    """
 
-    def __init__(self, path: str, answer: Callable[[str], Sequence[bytes]]) -> None:
+    def __init__(
+        self, path: str, named: Callable[[], bool], answer: Callable[[str], Sequence[bytes]]
+    ) -> None:
         self._path = path
+        self._named = named
         self._answer = answer
         self._answering = Answering()
 
@@ -29,6 +36,8 @@ class Asked:
         """Answer until cancelled, whether or not there is a daemon. One that does not allow it is asked again."""
         wait = pauses()
         while True:
+            while not self._named():
+                await asyncio.sleep(LOOK_SECONDS)
             client = bccn.AsyncClient(
                 self._path, format="full", pack=True, reconnect=False, on_notice=lambda _: None
             )

@@ -23,6 +23,7 @@ from math import inf
 from bccnd.dndm.addrbook import Addrbook
 from bccnd.dndm.adverts import Advert, listed
 from bccnd.dndm.adverts import refusal as refused_advert
+from bccnd.dndm.asking import KINDS, Kind
 from bccnd.dndm.effects import Close, Dial, Effect, Met, Silent
 from bccnd.dndm.handshake import has_identity, refusal, rival_loses
 from bccnd.dndm.handshake import message as handshake
@@ -53,7 +54,8 @@ HANDSHAKES_LIMIT = 8
 LINE_SECONDS = 1.0
 # Frames of a link, and effects that come of them, before others have their turn: some ten milliseconds.
 FRAMES, EFFECTS = 256, 2048
-# Interests that are tried again with a daemon that has come back, or at a reload. The others follow as some end.
+# Interests, and intents, that are tried again with a daemon that has come back, or at a reload. The others follow as
+# some end.
 ROOMY = 512
 
 
@@ -137,14 +139,19 @@ class Gateway:
             self._settling.note(route.id)
             self._settling.step(at)
 
-    def crowded(self, channel: str) -> None:
-        """The daemon has no room for a subscription to this channel."""
-        self._effects += self._routing.crowded(channel)
+    def crowded(self, kind: Kind, channel: str, at: Moment) -> None:
+        """The daemon has no room for a subscription to this channel, or for a watch."""
+        giver, effects = self._routing.crowded(kind, channel)
+        self._effects += effects
+        if giver:
+            self._settling.note(giver)
+            self._settling.step(at)
 
     def roomy(self) -> None:
         """The daemon is another one, or has other settings, and may have room."""
-        for _ in range(min(self._routing.waiting, ROOMY)):
-            self._effects += self._routing.resume()
+        for kind in KINDS:
+            for _ in range(min(self._routing.waiting(kind), ROOMY)):
+                self._effects += self._routing.resume(kind)
 
     def came(self, channel: str, payload: bytes, at: Moment) -> None:
         """A message of the bus, of another program."""
@@ -209,9 +216,9 @@ class Gateway:
         return self._routing.intents.total, self._routing.interests.total
 
     @property
-    def waiting(self) -> int:
-        """How many routes of interests the daemon has no room for."""
-        return self._routing.waiting
+    def waiting(self) -> dict[Kind, int]:
+        """For how many routes the daemon has no room: of interests to subscribe to, and of intents to watch."""
+        return {kind: self._routing.waiting(kind) for kind in KINDS}
 
     # --- a link ---
 

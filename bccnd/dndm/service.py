@@ -24,6 +24,7 @@ import structlog
 from bccnd import __version__
 from bccnd.beside.asked import Asked
 from bccnd.dndm import account
+from bccnd.dndm.asking import Kind
 from bccnd.dndm.bus import Bus
 from bccnd.dndm.carriers import Carriers
 from bccnd.dndm.core import Gateway
@@ -104,7 +105,9 @@ class Service:
         self._whence: dict[int, Peer] = {}
         self._troubles = Troubles()
         self._troubles.expect(expected(settings))
-        self._asked = Asked(self.bus.path, lambda name: FORM.answers(self._facts(name)))
+        self._asked = Asked(
+            self.bus.path, lambda: not self.bus.reason, lambda name: FORM.answers(self._facts(name))
+        )
         self._sent = 0
         self._timer: asyncio.Handle | None = None
         self._due = float("inf")
@@ -196,9 +199,9 @@ class Service:
         self.core.listened(channel, somebody, self._now())
         self._act()
 
-    def crowded(self, channel: str) -> None:
-        self.core.crowded(channel)
-        self._act(schedules=False)
+    def crowded(self, kind: Kind, channel: str) -> None:
+        self.core.crowded(kind, channel, self._now())
+        self._act()
 
     def roomy(self) -> None:
         self.core.roomy()
@@ -359,8 +362,8 @@ class Service:
             "state": "up",
             "bus": self._settings.bus,
             "peers": sum(link.peer is not None for link in links),
-            "unheard": self.core.waiting,
-            "unwatched": self.bus.unwatched,
+            "unheard": self.core.waiting["subscribe"],
+            "unwatched": self.core.waiting["watch"],
             "not_accepted": self.carriers.refused,
             "lost": {kind: count for kind, count in lost.items() if count},
             "troubles": self._troubles.rows(links, self._loop.time()),
@@ -382,7 +385,8 @@ class Service:
             "links": len(links),
             "intents": intents,
             "interests": interests,
-            "unheard": self.core.waiting,
+            "unheard": self.core.waiting["subscribe"],
+            "unwatched": self.core.waiting["watch"],
             "waiting": sum(self.carriers.waiting(link.number) for link in links),
             "unpublished": self.bus.waiting,
             "lost": account.lost(counts, self.bus.counts),

@@ -16,7 +16,7 @@ from tests.waiting import until
 
 @asynccontextmanager
 async def asked(path: Path, parts: list[bytes]) -> AsyncIterator[None]:
-    task = asyncio.create_task(Asked(str(path), lambda name: [name.encode(), *parts]).run())
+    task = asyncio.create_task(Asked(str(path), lambda: True, lambda name: [name.encode(), *parts]).run())
     try:
         yield
     finally:

@@ -139,12 +139,27 @@ def test_interests_without_room_are_tried_again() -> None:
     one = One()
     one.peer(1, interests=[interest(), interest("T@c")])
     for channel in (CHANNEL, "dndm/c/T"):
-        one.core.crowded(channel)
-    assert one.core.waiting == 2
+        one.core.crowded("subscribe", channel, one.at)
+    assert one.core.waiting == {"watch": 0, "subscribe": 2}
     one.core.take()
     one.core.roomy()
     assert Subscribe(CHANNEL) in one.core.take()
-    assert one.core.waiting == 0
+    assert not any(one.core.waiting.values())
+
+
+def test_intents_without_a_watch_are_wanted_until_there_is_room() -> None:
+    one = One()
+    one.peer(1, intents=[intent()])
+    one.core.crowded("watch", TWIN, one.at)
+    effects = one.drain()
+    assert [each for each in effects if isinstance(each, Unwatch)] == [Unwatch(CHANNEL), Unwatch(TWIN)]
+    assert [each.register for each in told(effects, 1) if isinstance(each, pb.Interest)] == [True]
+    assert one.core.waiting == {"watch": 1, "subscribe": 0}
+    one.core.roomy()
+    assert one.core.take() == [Watch(CHANNEL), Watch(TWIN)]
+    for channel in CHANNEL, TWIN:
+        one.core.listened(channel, False, one.at)
+    assert [each.register for each in told(one.drain(), 1) if isinstance(each, pb.Interest)] == [False]
 
 
 def test_forged_datagrams_keep_nobody_out_and_reach_nobody() -> None:

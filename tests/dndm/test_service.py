@@ -190,6 +190,28 @@ def test_a_peer_that_does_not_read_loses_messages_alone(here: Site) -> None:
         quick.until(lambda: quick.messages()[-1][1] == b"end")
 
 
+def test_a_greedy_peer_leaves_others_their_watches(tmp_path: Path) -> None:
+    where, file = free_address(), tmp_path / "bccnd.toml"
+    file.write_text("[limits]\nsubscriptions = 8\n")
+    flags = ("--broadcast", LOOPBACK_BROADCAST, "--port", str(free_port()), "--config", str(file))
+    with (
+        DaemonProcess(tmp_path, *flags) as daemon,
+        DndmProcess(tmp_path / "gateway", daemon.socket, "--listen", f"tcp://{where}"),
+        dialled(where) as greedy,
+        dialled(where) as modest,
+        PacketClient(daemon.socket) as program,
+    ):
+        for number in range(20):
+            greedy.advert("INTENT", f"T@greedy{number}")
+        greedy.until(lambda: greedy.wants("T@greedy19"))  # nobody can know, so it sends
+        modest.advert("INTENT", ROUTE)
+        program.subscribe(CHANNEL)
+        modest.until(lambda: modest.wants(ROUTE))
+        program.send(b"UNSUB " + CHANNEL.encode())
+        modest.until(lambda: not modest.wants(ROUTE))
+        wait_until(lambda: finding(daemon, "no room for 17 intents"), "the doctor to say so")
+
+
 def test_a_peer_that_went_is_dialled_again(tmp_path: Path, here: Site) -> None:
     daemon, _, _ = here
     with socket.create_server(("127.0.0.1", free_port(socket.SOCK_STREAM))) as listening:

@@ -212,8 +212,8 @@ ALSO_PURE = {
     "bccnd.uplink.fyrehose", "bccnd.uplink.fyrehose_answers", "bccnd.uplink.fyrehose_missing",
     "bccnd.uplink.fyrehose_window",
     *(f"bccnd.dndm.{name}" for name in (
-        "account", "addrbook", "adverts", "asking", "core", "effects", "handshake", "link", "options", "passing", "routing",
-        "seen", "settling", "state", "telling", "troubles",
+        "account", "addrbook", "adverts", "asking", "core", "effects", "handshake", "link", "options", "passing",
+        "routing", "seen", "settling", "state", "telling", "troubles",
     )),
     "bccnd.beside.answers",
 }  # fmt: skip

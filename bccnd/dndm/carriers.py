@@ -8,6 +8,7 @@ import asyncio
 import os
 from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from ipaddress import ip_address
 from itertools import count
 from socket import socket
@@ -73,6 +74,8 @@ class Carriers:
         self._listeners: list[tcp.Listener | Datagrams] = []
         # Devices at which peers are waited for: the links, and those that are opened again.
         self._lines: dict[int, Peer] = {}
+        # Descriptors of devices.
+        self._devices: dict[int, int] = {}
         self._again: set[TimerHandle] = set()
 
     def open(self, urls: Iterable[str]) -> None:
@@ -143,6 +146,23 @@ class Carriers:
         for carrier in self._carriers.values():
             carrier.hold()
 
+    def part(self) -> bool:
+        """Close the links for which nothing waits any more; whether these are all."""
+        for number, carrier in list(self._carriers.items()):
+            if not carrier.waiting and not self._unsent(number):
+                self.close(number)
+        return not self._carriers
+
+    def _unsent(self, number: int) -> int:
+        """Bytes that the device of a link has still to send."""
+        if number not in self._devices:
+            return 0
+        from bccnd.dndm.serial_line import unsent  # loaded only where it is used
+
+        with suppress(OSError):
+            return unsent(self._devices[number])
+        return 0
+
     def end(self) -> None:
         self._lines.clear()
         self.stop()
@@ -211,8 +231,13 @@ class Carriers:
         from bccnd.dndm.serial_line import open_line  # loaded only where it is used
 
         descriptor, shut = open_line(peer)
+
+        def line(number: int) -> Stream:
+            self._devices[number] = descriptor
+            return Stream(self._loop, number, descriptor, shut, self)
+
         self.add(
-            lambda number: Stream(self._loop, number, descriptor, shut, self),
+            line,
             "serial",
             peer if dialled else None,
             whence=peer,
@@ -227,6 +252,7 @@ class Carriers:
             self._wait_again(peer)
 
     def _line_ended(self, number: int) -> None:
+        self._devices.pop(number, None)
         if peer := self._lines.pop(number, None):
             self._wait_again(peer)
 

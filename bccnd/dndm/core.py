@@ -54,8 +54,7 @@ HANDSHAKES_LIMIT = 8
 LINE_SECONDS = 1.0
 # Frames of a link, and effects that come of them, before others have their turn: some ten milliseconds.
 FRAMES, EFFECTS = 256, 2048
-# Interests, and intents, that are tried again with a daemon that has come back, or at a reload. The others follow as
-# some end.
+# Adverts that are tried again with a daemon that has come back, or at a reload. The others follow as some end.
 ROOMY = 512
 
 
@@ -67,6 +66,7 @@ class Gateway:
         self._alarm = Alarm()
         self._state = state = State(options)
         self._links, self._effects, self.counts = state.links, state.effects, state.counts
+        self._tell = state.tell
         self._routing = Routing(options.routes, self._alarm)
         self._settling = Settling(self._state, self._routing)
         self._book = Addrbook(self._me.place, self._alarm, options.discover)
@@ -169,6 +169,11 @@ class Gateway:
         for link in list(self._links.values()):
             self._look_after(link, at)
         self._effects += map(Dial, self._book.to_dial(now))
+
+    def farewell(self, at: Moment) -> None:
+        """The gateway stops: take back what was told by links of which peers notice no end."""
+        for link in self._links.values():
+            self._settling.part(link, at)
 
     def wants(self, number: int, route: str) -> bool:
         """Whether a message of this route would go anywhere, if it came by this link."""
@@ -348,9 +353,6 @@ class Gateway:
         link.counts["faults"] += 1
         if link.counts["faults"] > FAULTS_LIMIT and not link.broadcast:  # others are heard there, too
             self._close(link, "faults", at)
-
-    def _tell(self, link: Link, message: Known, at: Moment) -> None:
-        self._state.tell(link, message, at)
 
     def _close(self, link: Link, reason: str, at: Moment, *, replaced: bool = False) -> None:
         """``replaced``: the peer has another link."""

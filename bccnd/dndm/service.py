@@ -8,8 +8,9 @@ Rules
 - A link is read again when the core has worked on what came, and the daemon has taken what it published.
 - What a peer does has a line in the log within limits (``LogLimit``), and is counted. A peer that cannot be reached
   has one for each new reason.
-- SIGTERM and SIGINT end it: what waits for the daemon is handed over, for STOP_SECONDS at most. SIGHUP reads the
-  settings again; a fault in them changes nothing.
+- SIGTERM and SIGINT end it: peers learn it at once, as TCP ends, or what they were told is taken back. What waits for
+  them and for the daemon is handed over, for STOP_SECONDS at most. SIGHUP reads the settings again; a fault in them
+  changes nothing.
 """
 
 import asyncio
@@ -420,11 +421,13 @@ class Service:
     # -- the end
 
     async def _hand_over(self) -> None:
-        """Let the daemon take what waits, as far as it does so soon."""
+        """Let peers know, and them and the daemon take what waits, as far as they do so soon."""
         self.carriers.stop()
+        self.core.farewell(self._now())
+        self._act()
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
-                while self.bus.waiting and not self.bus.reason:
+                while not self.carriers.part() or (self.bus.waiting and not self.bus.reason):
                     await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
     async def _end(self) -> None:

@@ -50,11 +50,11 @@ ALLOWED: dict[str, set[str]] = {
         "mux",
         "dndm",
     },
-    "beside": {"bccn"},
+    "beside": {"bccn", "process"},
     "doctor": {"wire", "process.standard_streams"},
     "backbone": {"wire", "net", "process", "restart"},
     "dndm": {"bccn", "beside", "wire", "process", "relay.allowance", "relay.deadlines", "relay.moment"},
-    "mux": {"bccn", "bpmux", "doctor", "net", "process", "recorder.layout"},
+    "mux": {"bccn", "beside", "bpmux", "doctor", "net", "process", "recorder.layout"},
     "uplink": {
         "bccn",
         "beside",
@@ -81,13 +81,15 @@ ONLY_IN = {
     "numpy": {"pipeline"},  # pyspark[sql]'s own
     "jinja2": {"pipeline.report"},
     "pyarrow": {"pipeline", "recorder", "mux.record"},
-    "uvloop": {"daemon", "backbone.command", "mux.command", "uplink.command", "dndm.command"},
+    "uvloop": {"daemon", "backbone.command", "beside.command"},
     "google": {"wire.dndm", "commands.protobuf_types"},  # protobuf
     "nats": {"uplink.nats_session"},
     "nkeys": {"uplink.nats_session"},  # nats-py's own, of its extra of that name
     "websockets": {"mux.websocket"},
     "serial": {"dndm.serial_line"},  # pyserial
-    "structlog": {"process", "daemon", "report", "restart", "recorder", "backbone", "uplink", "mux", "dndm"},
+    "structlog": {
+        *("process", "daemon", "report", "restart", "recorder", "backbone", "beside", "uplink", "mux", "dndm")
+    },
     "prometheus_client": {"process.exposition"},
     "pydantic": {
         *(

@@ -2,10 +2,12 @@
 
 The types are those of a .proto file, or of the descriptor set that protoc made of some: the library reads sets alone.
 If no type is named it is the last token of the channel, as in those of ``bccnd-dndm`` (``bccnd/wire/DNDM.md``,
-"Channels").
+"Channels"). The types of ``google.protobuf`` that come with the library are known without being in the file.
 """
 
 import argparse
+from contextlib import suppress
+from functools import cache
 
 import bccn
 from bccnd.commands.arguments import name
@@ -13,10 +15,12 @@ from bccnd.commands.streams import reading
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
+    from google.protobuf.descriptor_pool import DescriptorPool
     from google.protobuf.message import Message
 
 SOURCE = ".proto"
 COMPILE = "protoc --include_imports --descriptor_set_out"
+WELL_KNOWN = ("any", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -122,10 +126,22 @@ class Types:
 
     def _of(self, channel: str) -> "Message":
         type_name = self._type or channel.rpartition("/")[2]
-        try:
-            return self._factory.GetMessageClass(self._pool.FindMessageTypeByName(type_name))()
-        except KeyError:
-            raise bccn.InvalidError(f"--proto {self._file}: has no type {type_name!r}") from None
+        for pool in (self._pool, _well_known()):
+            with suppress(KeyError):
+                return self._factory.GetMessageClass(pool.FindMessageTypeByName(type_name))()
+        raise bccn.InvalidError(f"--proto {self._file}: has no type {type_name!r}")
+
+
+@cache
+def _well_known() -> "DescriptorPool":
+    from importlib import import_module
+
+    from google.protobuf.descriptor_pool import DescriptorPool
+
+    pool = DescriptorPool()
+    for each in WELL_KNOWN:
+        pool.AddSerializedFile(import_module(f"google.protobuf.{each}_pb2").DESCRIPTOR.serialized_pb)
+    return pool
 
 
 def _line(error: Exception) -> str:

@@ -17,6 +17,9 @@ from bccnd.commands.protobuf_types import Types
 from bccnd.commands.streams import batches
 from bccnd.process.standard_streams import STDERR, STDOUT, write
 
+# Different complaints to remember. Others publish what is complained of.
+SAID = 1000
+
 DESCRIPTION = """\
 Print the messages of every channel that matches a PATTERN, and those sent to
 all programs ('!') or to this one. Each is a line, written at once. Goes on
@@ -125,13 +128,14 @@ def _print_messages(
     deadline: float | None,
 ) -> int:
     printed = 0
+    said: set[str] = set()
     for received in all_of_them:
         messages = [message for message in received if not _excluded(message, arguments)]
         if arguments.count is not None:
             del messages[arguments.count - printed :]
         if types is not None:
             for message in messages:
-                _translate(message, types)
+                _translate(message, types, said)
         write(STDOUT, b"".join(map(formatter.line, messages)))
         printed += len(messages)
         if printed == arguments.count:
@@ -143,12 +147,16 @@ def _print_messages(
     return TIMED_OUT
 
 
-def _translate(message: bccn.Message, types: Types) -> None:
-    """What is no such message stays as it is, which is said."""
+def _translate(message: bccn.Message, types: Types, said: set[str]) -> None:
+    """What is no such message stays as it is, which is said once for each reason."""
     try:
         message.payload = types.to_json(message.channel, message.payload)
     except bccn.InvalidError as error:
-        complain(f"sub: {error}")
+        if (line := f"sub: {error}") not in said:
+            if len(said) == SAID:
+                said.clear()
+            said.add(line)
+            complain(line)
 
 
 def _excluded(message: bccn.Message, arguments: argparse.Namespace) -> bool:

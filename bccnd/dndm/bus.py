@@ -4,7 +4,7 @@ Rules
 - It waits for the daemon for as long as the gateway runs. One that restarts is told again what is wanted: the client
   library does that.
 - What is wanted is said in order of its changes, CHANGES at a time, and nobody waits for the answers. What the daemon
-  refuses is counted, and asked for again on the next connection; a watch without room, when another has ended.
+  refuses is counted, and asked for again on the next connection, or when the hearer wants it once more.
 - The client has no echo: what the gateway publishes does not come back to it.
 - What is to be published waits here, up to what each peer's last read brought: those whose messages wait are not read
   (``full``). A daemon that takes nothing for TIMEOUT seconds loses what waits, and so does one that is away.
@@ -13,12 +13,13 @@ Rules
 
 import asyncio
 from collections import Counter, deque
-from typing import Literal, Protocol
+from typing import Protocol
 
 import structlog
 
 import bccn
 from bccn.transport import pauses
+from bccnd.dndm.asking import Kind
 from bccnd.errors import RefusedError
 
 # Changes that are said at once, messages that are published at once, and messages that are heard in a turn.
@@ -37,7 +38,6 @@ REFUSED_SECONDS = 10.0
 WHO_MAY = "[[rights]] in the daemon's settings say who may"
 HOW_MANY = "raise limits.subscriptions in the daemon's settings, then reload bccnd and bccnd-dndm"
 
-Kind = Literal["subscribe", "watch"]
 Ask = tuple[Kind, str]
 
 log = structlog.get_logger()
@@ -48,8 +48,8 @@ class Hearer(Protocol):
 
     def listened(self, channel: str, somebody: bool) -> None: ...
 
-    def crowded(self, channel: str) -> None:
-        """The daemon has no room for a subscription to a channel."""
+    def crowded(self, kind: Kind, channel: str) -> None:
+        """The daemon has no room for it."""
 
     def roomy(self) -> None:
         """The daemon is there, and may have room for what it had none."""
@@ -73,8 +73,6 @@ class Bus:
         self._wanted: set[Ask] = set()
         self._held: dict[Ask, bccn.AsyncSubscription | None] = {}
         self._refused: set[Ask] = set()
-        # Of these the watches for which there was no room, in order.
-        self._crowded: dict[Ask, None] = {}
         self._known: dict[str, bool] = {}
         # What may differ between what is wanted and what is held, in order.
         self._changes: dict[Ask, None] = {}
@@ -105,7 +103,6 @@ class Bus:
     def leave(self, kind: Kind, channel: str) -> None:
         self._wanted.discard((kind, channel))
         self._refused.discard((kind, channel))
-        self._crowded.pop((kind, channel), None)
         self._note((kind, channel))
 
     def publish(self, channel: str, payload: bytes) -> None:
@@ -169,7 +166,6 @@ class Bus:
     def _there(self) -> None:
         self.reason = ""
         self._refused, refused = set(), self._refused
-        self._crowded.clear()
         for ask in refused:
             self._note(ask)
         log.info("connected to the daemon", socket=self.path, name=self.name)
@@ -236,11 +232,9 @@ class Bus:
             self._refused.add(ask)
             limited = error.code == "limit"
             self._refuse(1, f"{kind} {channel}: {error.text}", HOW_MANY if limited else WHO_MAY)
-            if kind == "subscribe" and limited:
-                self._hearer.crowded(channel)
+            if limited:
+                self._hearer.crowded(kind, channel)
             elif kind == "watch":
-                if limited:
-                    self._crowded[ask] = None
                 # Where nobody can say whether somebody listens, peers send; where it is forbidden they do not.
                 self._hearer.listened(channel, error.code != "refused")
         except bccn.BccnError:
@@ -257,11 +251,6 @@ class Bus:
         elif kind == "watch":
             self._known.pop(channel, None)
             await client.unwatch(channel)
-            if self._crowded:
-                again = next(iter(self._crowded))
-                del self._crowded[again]
-                self._refused.discard(again)
-                self._note(again)
 
     def _on_watched(self, channel: str, somebody: bool) -> None:
         self._known[channel] = somebody

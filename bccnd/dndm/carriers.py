@@ -8,13 +8,14 @@ import asyncio
 import os
 from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from ipaddress import ip_address
 from itertools import count
 from socket import socket
 from typing import Protocol
 
 from bccnd.dndm import tcp
-from bccnd.dndm.datagrams import Datagrams, dial_datagrams
+from bccnd.dndm.datagrams import Datagrams, dial_datagrams, stranger
 from bccnd.dndm.options import Network
 from bccnd.dndm.stream import Stream
 from bccnd.wire.dndm import peers
@@ -26,7 +27,10 @@ LINE_SECONDS = 2.0
 
 
 class Owner(Protocol):
-    def opened(self, number: int, scheme: str, dialled: Peer | None, *, broadcast: bool = False) -> None: ...
+    def opened(
+        self, number: int, scheme: str, dialled: Peer | None, whence: Peer, *, broadcast: bool = False
+    ) -> None:
+        """``whence``: whom it leads to, if dialled; else the host that it comes from, or the device."""
 
     def wants(self, number: int, route: str) -> bool: ...
 
@@ -70,6 +74,8 @@ class Carriers:
         self._listeners: list[tcp.Listener | Datagrams] = []
         # Devices at which peers are waited for: the links, and those that are opened again.
         self._lines: dict[int, Peer] = {}
+        # Descriptors of devices.
+        self._devices: dict[int, int] = {}
         self._again: set[TimerHandle] = set()
 
     def open(self, urls: Iterable[str]) -> None:
@@ -101,7 +107,7 @@ class Carriers:
             if peer.scheme == "udp":
                 datagrams.begin(peer, self.bus)
             else:
-                self._add_socket(made, peer)
+                self._add_socket(made, peer, peer)
 
     # -- of one link
 
@@ -140,6 +146,23 @@ class Carriers:
         for carrier in self._carriers.values():
             carrier.hold()
 
+    def part(self) -> bool:
+        """Close the links for which nothing waits any more; whether these are all."""
+        for number, carrier in list(self._carriers.items()):
+            if not carrier.waiting and not self._unsent(number):
+                self.close(number)
+        return not self._carriers
+
+    def _unsent(self, number: int) -> int:
+        """Bytes that the device of a link has still to send."""
+        if number not in self._devices:
+            return 0
+        from bccnd.dndm.serial_line import unsent  # loaded only where it is used
+
+        with suppress(OSError):
+            return unsent(self._devices[number])
+        return 0
+
     def end(self) -> None:
         self._lines.clear()
         self.stop()
@@ -154,15 +177,15 @@ class Carriers:
         scheme: str,
         dialled: Peer | None,
         *,
-        line: Peer | None = None,
+        whence: Peer,
         broadcast: bool = False,
     ) -> None:
-        """A new link, of what ``carrier_of`` makes for its number. ``line``: the device, if a peer is waited for."""
+        """A new link, of what ``carrier_of`` makes for its number. ``whence``: as ``Owner`` has it."""
         number = next(self._numbers)
         self._carriers[number] = carrier_of(number)
-        if line is not None:
-            self._lines[number] = line
-        self._owner.opened(number, scheme, dialled, broadcast=broadcast)
+        if scheme == "serial" and dialled is None:
+            self._lines[number] = whence
+        self._owner.opened(number, scheme, dialled, whence, broadcast=broadcast)
 
     def heard(self, number: int, data: bytes) -> None:
         self._owner.heard(number, data)
@@ -188,16 +211,17 @@ class Carriers:
 
     def _accepted(self, made: socket, address: str) -> None:
         if self.admits(address):
-            self._add_socket(made, None)
+            self._add_socket(made, None, stranger("tcp", address))
         else:
             made.close()
 
-    def _add_socket(self, made: socket, dialled: Peer | None) -> None:
+    def _add_socket(self, made: socket, dialled: Peer | None, whence: Peer) -> None:
         descriptor = made.detach()
         self.add(
             lambda number: Stream(self._loop, number, descriptor, lambda: os.close(descriptor), self),
             "tcp",
             dialled,
+            whence=whence,
         )
 
     # -- serial lines
@@ -207,11 +231,16 @@ class Carriers:
         from bccnd.dndm.serial_line import open_line  # loaded only where it is used
 
         descriptor, shut = open_line(peer)
+
+        def line(number: int) -> Stream:
+            self._devices[number] = descriptor
+            return Stream(self._loop, number, descriptor, shut, self)
+
         self.add(
-            lambda number: Stream(self._loop, number, descriptor, shut, self),
+            line,
             "serial",
             peer if dialled else None,
-            line=None if dialled else peer,
+            whence=peer,
         )
 
     def _wait_on(self, peer: Peer) -> None:
@@ -223,6 +252,7 @@ class Carriers:
             self._wait_again(peer)
 
     def _line_ended(self, number: int) -> None:
+        self._devices.pop(number, None)
         if peer := self._lines.pop(number, None):
             self._wait_again(peer)
 

@@ -23,7 +23,8 @@ from math import inf
 from bccnd.dndm.addrbook import Addrbook
 from bccnd.dndm.adverts import Advert, listed
 from bccnd.dndm.adverts import refusal as refused_advert
-from bccnd.dndm.effects import Close, Dial, Effect, Met
+from bccnd.dndm.asking import KINDS, Kind
+from bccnd.dndm.effects import Close, Dial, Effect, Met, Silent
 from bccnd.dndm.handshake import has_identity, refusal, rival_loses
 from bccnd.dndm.handshake import message as handshake
 from bccnd.dndm.link import Link
@@ -53,7 +54,7 @@ HANDSHAKES_LIMIT = 8
 LINE_SECONDS = 1.0
 # Frames of a link, and effects that come of them, before others have their turn: some ten milliseconds.
 FRAMES, EFFECTS = 256, 2048
-# Interests that are tried again with a daemon that has come back, or at a reload. The others follow as some end.
+# Adverts that are tried again with a daemon that has come back, or at a reload. The others follow as some end.
 ROOMY = 512
 
 
@@ -65,6 +66,7 @@ class Gateway:
         self._alarm = Alarm()
         self._state = state = State(options)
         self._links, self._effects, self.counts = state.links, state.effects, state.counts
+        self._tell = state.tell
         self._routing = Routing(options.routes, self._alarm)
         self._settling = Settling(self._state, self._routing)
         self._book = Addrbook(self._me.place, self._alarm, options.discover)
@@ -137,14 +139,19 @@ class Gateway:
             self._settling.note(route.id)
             self._settling.step(at)
 
-    def crowded(self, channel: str) -> None:
-        """The daemon has no room for a subscription to this channel."""
-        self._effects += self._routing.crowded(channel)
+    def crowded(self, kind: Kind, channel: str, at: Moment) -> None:
+        """The daemon has no room for a subscription to this channel, or for a watch."""
+        giver, effects = self._routing.crowded(kind, channel)
+        self._effects += effects
+        if giver:
+            self._settling.note(giver)
+            self._settling.step(at)
 
     def roomy(self) -> None:
         """The daemon is another one, or has other settings, and may have room."""
-        for _ in range(min(self._routing.waiting, ROOMY)):
-            self._effects += self._routing.resume()
+        for kind in KINDS:
+            for _ in range(min(self._routing.waiting(kind), ROOMY)):
+                self._effects += self._routing.resume(kind)
 
     def came(self, channel: str, payload: bytes, at: Moment) -> None:
         """A message of the bus, of another program."""
@@ -162,6 +169,11 @@ class Gateway:
         for link in list(self._links.values()):
             self._look_after(link, at)
         self._effects += map(Dial, self._book.to_dial(now))
+
+    def farewell(self, at: Moment) -> None:
+        """The gateway stops: take back what was told by links of which peers notice no end."""
+        for link in self._links.values():
+            self._settling.part(link, at)
 
     def wants(self, number: int, route: str) -> bool:
         """Whether a message of this route would go anywhere, if it came by this link."""
@@ -209,9 +221,9 @@ class Gateway:
         return self._routing.intents.total, self._routing.interests.total
 
     @property
-    def waiting(self) -> int:
-        """How many routes of interests the daemon has no room for."""
-        return self._routing.waiting
+    def waiting(self) -> dict[Kind, int]:
+        """For how many routes the daemon has no room: of interests to subscribe to, and of intents to watch."""
+        return {kind: self._routing.waiting(kind) for kind in KINDS}
 
     # --- a link ---
 
@@ -255,6 +267,8 @@ class Gateway:
             self._close(link, reason, at)
             return
         self.counts[reason] += 1
+        if link.peer or link.dialled:  # where a peer is waited for, none may be there yet
+            self._effects.append(Silent(link.number, reason))
         if link.peer is not None:
             self._begin_again(link)
             self._share(link.peer, at, remove=True)
@@ -339,9 +353,6 @@ class Gateway:
         link.counts["faults"] += 1
         if link.counts["faults"] > FAULTS_LIMIT and not link.broadcast:  # others are heard there, too
             self._close(link, "faults", at)
-
-    def _tell(self, link: Link, message: Known, at: Moment) -> None:
-        self._state.tell(link, message, at)
 
     def _close(self, link: Link, reason: str, at: Moment, *, replaced: bool = False) -> None:
         """``replaced``: the peer has another link."""

@@ -39,6 +39,7 @@ class Owner(Protocol):
         scheme: str,
         dialled: Peer | None,
         *,
+        whence: Peer,
         broadcast: bool = False,
     ) -> None: ...
 
@@ -100,7 +101,7 @@ class Datagrams:
 
     def begin(self, peer: Peer, bus: str = "") -> None:  # noqa: ARG002 - as of a medium
         """Have the one peer as a link."""
-        self._owner.add(lambda number: self._correspondent(number, self._remote), "udp", peer)
+        self._owner.add(lambda number: self._correspondent(number, self._remote), "udp", peer, whence=peer)
 
     def send(self, data: bytes, address: Any) -> None:
         if self._socket.fileno() < 0:
@@ -159,7 +160,8 @@ class Datagrams:
                 return
             if not self._owner.admits(address[0]):
                 return
-            self._owner.add(lambda number: self._correspondent(number, address), "udp", None)
+            whence = stranger("udp", address[0])
+            self._owner.add(lambda number: self._correspondent(number, address), "udp", None, whence=whence)
             peer = self._peers.get(address)
         if peer is None or peer.is_held:
             self.dropped["held"] += 1
@@ -218,7 +220,7 @@ class Medium:
             return self
 
         self._loop.add_reader(self._in, self._on_readable)
-        self._owner.add(numbered, "udp", peer, broadcast=True)
+        self._owner.add(numbered, "udp", peer, whence=peer, broadcast=True)
 
     def send(self, data: bytes) -> None:
         try:
@@ -287,6 +289,11 @@ def whole(data: bytes) -> list[Frame]:
     reader = Reader()
     frames = reader.feed(data)
     return [] if reader.fault is not None or reader.waiting else frames
+
+
+def stranger(scheme: str, host: str) -> Peer:
+    """Who comes from a host, as long as nothing else is known: each time it may come from another port."""
+    return Peer(scheme, host, text=f"{scheme}://[{host}]" if ":" in host else f"{scheme}://{host}")
 
 
 def greets(frame: Frame) -> bool:

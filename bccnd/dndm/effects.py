@@ -26,6 +26,13 @@ class Close(NamedTuple):
     reason: str
 
 
+class Silent(NamedTuple):
+    """Nobody answers at the other end of a line, which stays open; nothing is to be done."""
+
+    link: int
+    reason: str
+
+
 class Dial(NamedTuple):
     """Answer with ``connected`` or ``dial_failed``."""
 
@@ -57,4 +64,4 @@ class Publish(NamedTuple):
     payload: bytes
 
 
-Effect = Send | Met | Close | Dial | Subscribe | Unsubscribe | Watch | Unwatch | Publish
+Effect = Send | Met | Close | Silent | Dial | Subscribe | Unsubscribe | Watch | Unwatch | Publish

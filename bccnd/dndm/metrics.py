@@ -16,6 +16,7 @@ _GAUGES = (
     ("intents", "intents", "Intents of all peers."),
     ("interests", "interests", "Interests of all peers."),
     ("unheard_routes", "unheard", "Routes of interests for which the daemon has no room."),
+    ("unwatched_routes", "unwatched", "Routes of intents that the daemon has no room to watch."),
     ("waiting_bytes", "waiting", "Bytes that wait for peers to read them."),
     ("unpublished_bytes", "unpublished", "Bytes that wait for the daemon."),
 )

@@ -8,9 +8,10 @@ Rules
 """
 
 from bccnd.dndm.adverts import Advert
+from bccnd.dndm.asking import LOCAL, route_of
 from bccnd.dndm.effects import Publish
 from bccnd.dndm.link import Link
-from bccnd.dndm.routing import LOCAL, Routing
+from bccnd.dndm.routing import Routing
 from bccnd.dndm.seen import Seen
 from bccnd.dndm.settling import REFRESH_SECONDS, Settling
 from bccnd.dndm.state import State
@@ -36,7 +37,7 @@ class Passing:
     def came(self, channel: str, payload: bytes, at: Moment) -> None:
         """A message of the bus, of another program."""
         try:
-            route = routes.route_of(channel.removeprefix(LOCAL))
+            route = route_of(channel)
         except DndmError:
             self._state.counts["bus: channel"] += 1
             return

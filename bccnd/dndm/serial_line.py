@@ -1,5 +1,7 @@
 """Serial lines, by pyserial: it opens and sets the device, and the loop has the descriptor from then on."""
 
+import fcntl
+import sys
 import termios
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,6 +10,12 @@ from errno import EAGAIN, EWOULDBLOCK
 from serial import Serial
 
 from bccnd.wire.dndm.peers import Peer
+
+
+def unsent(descriptor: int) -> int:
+    """Bytes that the device has still to send. Raises ``OSError``."""
+    answer = fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4))
+    return int.from_bytes(answer, sys.byteorder)
 
 
 def open_line(peer: Peer) -> tuple[int, Callable[[], None]]:
@@ -36,7 +44,8 @@ def open_line(peer: Peer) -> tuple[int, Callable[[], None]]:
 
     def shut() -> None:
         with suppress(OSError, termios.error):  # of a device that is gone
-            line.reset_output_buffer()  # the kernel would wait until all is sent
+            if unsent(line.fileno()):
+                line.reset_output_buffer()  # the kernel would wait until all is sent
         with suppress(OSError):
             line.close()
 

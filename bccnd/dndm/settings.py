@@ -9,12 +9,20 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from bccnd.dndm.options import LINKS_LIMIT, ROUTES_LIMIT, Network, Options
 from bccnd.errors import DndmError
 from bccnd.process.one_table import OneTable
-from bccnd.process.settings import SOCKET_PATH_LIMIT, LogFormat, LogLevel, MetricsAddress
+from bccnd.process.settings import (
+    BusSocket,
+    LogFormat,
+    LogLevel,
+    MetricsAddress,
+    ProgramSettings,
+    SegmentName,
+    whole,
+)
 from bccnd.wire.dndm import peers
 from bccnd.wire.dndm.peers import Peer
 
@@ -78,14 +86,10 @@ Listened = Annotated[str, AfterValidator(_listen)]
 Near = Annotated[Network, BeforeValidator(_network)]
 
 
-class DndmSettings(BaseModel):
+class DndmSettings(ProgramSettings):
     """All settings of one gateway, immutable."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    socket: str = Field(
-        default="", description="the daemon's socket: a path or @NAME; empty: where bccn finds it"
-    )
+    socket: BusSocket = ""
     listen: tuple[Listened, ...] = Field(
         default=(LISTEN,),
         max_length=URLS_LIMIT,
@@ -98,7 +102,7 @@ class DndmSettings(BaseModel):
         description="peers to connect to, for ever: tcp://HOST:PORT, udp://HOST:PORT or serial:///dev/NAME?baud=N; "
         "several times for several",
     )
-    bus: str = Field(
+    bus: SegmentName = Field(
         default="bccn",
         description="name of this segment: gateways with the same one refuse each other, as what one brings the "
         "other has",
@@ -121,34 +125,14 @@ class DndmSettings(BaseModel):
         strict=True,
         description="do not trust peers: each keeps to its own path, and to what it has advertised",
     )
-    links: int = Field(default=LINKS_LIMIT, ge=1, le=1024, strict=True, description="most peers at a time")
-    routes: int = Field(
-        default=ROUTES_LIMIT, ge=1, le=4096, strict=True, description="most intents, and interests, of a peer"
-    )
-    backlog: int = Field(
-        default=MIB,
-        ge=1024,
-        le=1 << 30,
-        strict=True,
-        description="bytes that may wait for a peer before messages for it are dropped",
+    links: int = whole(LINKS_LIMIT, 1, 1024, "most peers at a time")
+    routes: int = whole(ROUTES_LIMIT, 1, 4096, "most intents, and interests, of a peer")
+    backlog: int = whole(
+        MIB, 1024, 1 << 30, "bytes that may wait for a peer before messages for it are dropped"
     )
     metrics: MetricsAddress = ""
     log_level: LogLevel = "info"
     log_format: LogFormat = "auto"
-
-    @field_validator("socket")
-    @classmethod
-    def _usable_socket(cls, value: str) -> str:
-        if not value.isprintable() or len(value.encode()) > SOCKET_PATH_LIMIT:
-            raise ValueError(f"must be a path or @NAME of at most {SOCKET_PATH_LIMIT} bytes")
-        return value
-
-    @field_validator("bus")
-    @classmethod
-    def _short_name(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", value):
-            raise ValueError("must be 1 to 32 letters, digits, - and _")
-        return value
 
     @field_validator("address")
     @classmethod
@@ -168,6 +152,12 @@ class DndmSettings(BaseModel):
     def serial(self) -> bool:
         """Whether it has a serial line."""
         return any(url.startswith("serial:") for url in (*self.listen, *self.dial))
+
+
+def expected(settings: DndmSettings) -> list[Peer]:
+    """The peers that are dialled, and the devices at which peers are waited for."""
+    devices = [url for url in settings.listen if url.startswith("serial:")]
+    return [peers.parse(url) for url in (*settings.dial, *devices)]
 
 
 def _is_reachable(peer: Peer) -> bool:

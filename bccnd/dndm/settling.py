@@ -13,7 +13,15 @@ from collections.abc import Iterator
 from bccnd.dndm.link import Link
 from bccnd.dndm.routing import Routing
 from bccnd.dndm.state import State
-from bccnd.dndm.telling import BATCH_BYTES, TTL_SECONDS, as_told, change, intents_again, interests_again
+from bccnd.dndm.telling import (
+    BATCH_BYTES,
+    TTL_SECONDS,
+    as_told,
+    change,
+    farewell,
+    intents_again,
+    interests_again,
+)
 from bccnd.relay.moment import Moment
 from bccnd.wire.dndm import messages_pb2 as pb
 from bccnd.wire.dndm.messages import Known
@@ -87,6 +95,14 @@ class Settling:
         """Tell it all again, before the time to live ends."""
         link.next_refresh = at.monotonic + REFRESH_SECONDS
         self._again[link.number] = _all_again(link)
+
+    def part(self, link: Link, at: Moment) -> None:
+        """Take back all that was told, where no peer would notice an end. It is told nothing more."""
+        if link.peer and link.scheme != "tcp":
+            for message in farewell(link.intents, link.interests):
+                self._state.tell(link, message, at)
+            self.forget(link)
+            link.peer = None
 
     def forget(self, link: Link) -> None:
         self._untold.pop(link.number, None)

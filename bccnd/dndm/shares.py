@@ -1,9 +1,9 @@
-"""Which interests of peers the bus has room for: the daemon bounds what each of its clients subscribes to.
+"""Which adverts of peers the bus has room for: the daemon bounds what each of its clients subscribes to, and watches.
 
 Rules
 - Where there is no room for a route, the link that has most gives its newest one for it, if that leaves it as many
   as the other has then. So one peer takes from others no more than its share, and all that is free.
-- A route counts for one link: of those with an interest in it, the one that has least.
+- A route counts for one link: of those that advertise it, the one that has least.
 - What has no room waits. When there is room, the link that has least is next.
 """
 
@@ -20,7 +20,7 @@ class Shares:
         self._waiting: dict[int, dict[str, None]] = {}
 
     def account(self, route_id: str, links: Collection[int]) -> None:
-        """These have an interest in a route. One that waits is tried again for a link that it did not count for."""
+        """These advertise a route. One that waits is tried again for a link that it did not count for."""
         before = self._owners.get(route_id)
         counted = route_id in self._heard.get(-1 if before is None else before, ())
         others = {link: self._has(link) - (counted and link == before) for link in links}

@@ -1,6 +1,6 @@
 """What a peer is told, in short messages: public peers read a frame with one read, and a long one comes in two."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from bccnd.dndm.handshake import has_identity
 from bccnd.dndm.link import Link, Told
@@ -15,6 +15,7 @@ TTL_NS = int(TTL_SECONDS * 1e9)
 BATCH_BYTES = 1200
 
 Kind = type[pb.Intent] | type[pb.Interest]
+Adverts = list[pb.Intent | pb.Interest]
 
 
 def as_told(route: Route) -> str:
@@ -33,7 +34,7 @@ def change(
         if before is None:
             return None
         del told[route_id]
-        return kind(route=as_told(before.route), register=False)
+        return taken_back(kind, before)
     if before is not None and before.hops == hops:
         return None
     named = before.route if before else route
@@ -47,29 +48,50 @@ def advert(kind: Kind, told: Told) -> pb.Intent | pb.Interest:
     return kind(route=as_told(told.route), hops=told.hops, ttl=TTL_NS, register=True)
 
 
+def taken_back(kind: Kind, told: Told) -> pb.Intent | pb.Interest:
+    return kind(route=as_told(told.route), register=False)
+
+
+def farewell(
+    intents: Mapping[str, Told], interests: Mapping[str, Told]
+) -> Iterator[pb.Intents | pb.Interests]:
+    """All that a peer was told, taken back."""
+    yield from map(_intents, _batches(pb.Intent, intents, taken_back))
+    yield from map(_interests, _batches(pb.Interest, interests, taken_back))
+
+
 def intents_again(told: Mapping[str, Told]) -> Iterator[pb.Intents]:
     """As it is when a message is taken: others may follow later, and something be taken back meanwhile."""
-    for batch in _batches(pb.Intent, told):
-        yield pb.Intents(intents=[each for each in batch if isinstance(each, pb.Intent)])
+    yield from map(_intents, _batches(pb.Intent, told, advert))
 
 
 def interests_again(told: Mapping[str, Told]) -> Iterator[pb.Interests]:
-    for batch in _batches(pb.Interest, told):
-        yield pb.Interests(interests=[each for each in batch if isinstance(each, pb.Interest)])
+    yield from map(_interests, _batches(pb.Interest, told, advert))
 
 
-def _batches(kind: Kind, told: Mapping[str, Told]) -> Iterator[list[pb.Intent | pb.Interest]]:
-    batch: list[pb.Intent | pb.Interest] = []
+def _intents(batch: Adverts) -> pb.Intents:
+    return pb.Intents(intents=[each for each in batch if isinstance(each, pb.Intent)])
+
+
+def _interests(batch: Adverts) -> pb.Interests:
+    return pb.Interests(interests=[each for each in batch if isinstance(each, pb.Interest)])
+
+
+def _batches(
+    kind: Kind, told: Mapping[str, Told], said: Callable[[Kind, Told], pb.Intent | pb.Interest]
+) -> Iterator[Adverts]:
+    """``said``: of each advert that was told."""
+    batch: Adverts = []
     size = 0
     for route_id in list(told):
         if route_id not in told:
             continue
-        more = advert(kind, told[route_id]).ByteSize() + 4
+        more = said(kind, told[route_id]).ByteSize() + 4
         if batch and size + more > BATCH_BYTES:
             yield batch
             batch, size = [], 0
         if route_id in told:
-            batch.append(advert(kind, told[route_id]))
+            batch.append(said(kind, told[route_id]))
             size += more
     if batch:
         yield batch

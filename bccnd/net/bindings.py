@@ -27,6 +27,7 @@ from bccnd.net.netlink import IFF_BROADCAST, IFF_LOOPBACK, IFF_MULTICAST, IFF_UP
 # In place of an address: the broadcast address of each link.
 SUBNET = "subnet"
 LIMITED = IPv4Address("255.255.255.255")
+LOOPBACK = IPv4Address("127.255.255.255")
 _WILD = frozenset("*?[")
 
 
@@ -122,6 +123,9 @@ def _destination(choice: Choice, link: Link, addresses: Sequence[Address]) -> st
         fit = any(
             each.address.is_link_local and each.usable for each in addresses if each.address.version == 6
         )
+    elif address == LIMITED and own and link.flags & IFF_LOOPBACK:
+        # What goes to the limited broadcast there comes back from 0.0.0.0, which is nobody's address.
+        return str(LOOPBACK)
     elif address == LIMITED:
         fit = bool(own) and (named or bool(link.flags & IFF_BROADCAST))
     elif address.is_multicast:

@@ -16,12 +16,13 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 import bccnd
 from bccnd.errors import ConfigError
@@ -195,7 +196,7 @@ def _made_of(spark: SparkSession, output: Output, span: Span) -> str:
 
 def typed(table: DataFrame, name: str) -> DataFrame:
     """``table`` with the columns of ``TABLES[name]``, in their order and types."""
-    columns = table.sparkSession.createDataFrame([], TABLES[name]).schema.fields
+    columns = cast("StructType", StructType.fromDDL(TABLES[name]))
     return table.select(*(F.col(f"`{field.name}`").cast(field.dataType) for field in columns))
 
 

@@ -39,6 +39,16 @@ def test_without_a_name_the_channel_says_the_type() -> None:
 
 
 @pytest.mark.parametrize(
+    ("type_name", "text"),
+    [("DoubleValue", "2.5"), ("Timestamp", '"2026-01-01T00:00:00Z"'), ("Struct", '{"a": [1.0, null]}')],
+)
+def test_the_types_of_the_library_are_known_without_a_file(type_name: str, text: str) -> None:
+    types = Types("set.pb", SET.SerializeToString(), "")
+    channel = f"dndm/room/google.protobuf.{type_name}"
+    assert types.to_json(channel, types.of_json(channel, text)).decode() == text
+
+
+@pytest.mark.parametrize(
     ("file", "content", "type_name", "line"),
     [
         ("set.pb", b"\xff", "T", "--proto set.pb: is no descriptor set"),

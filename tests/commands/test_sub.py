@@ -162,11 +162,12 @@ def test_messages_of_protobuf_are_shown_and_made_as_json(daemon: DaemonProcess, 
     pb.DESCRIPTOR.CopyToProto(types.file.add())
     file, channel = tmp_path / "set.pb", f"dndm/a/{pb.Intent.DESCRIPTOR.full_name}"
     file.write_bytes(types.SerializeToString())
-    process = subscriber(daemon, "-v", "--proto", str(file), "-C", "2", "dndm/>")
+    process = subscriber(daemon, "-v", "--proto", str(file), "-C", "3", "dndm/>")
     done = bccn(daemon, "pub", "--proto", str(file), "--json", '{"route": "T@a", "hops": 2}', channel)
     assert (done.returncode, done.stderr) == (0, b"")
-    publish(daemon, (channel, b"\xff"))
+    publish(daemon, (channel, b"\xff"), (channel, b"\xff"))
     code, out, err = ended(process)
     assert code == 0
-    assert out == channel.encode() + b' {"route": "T@a", "hops": "2"}\n' + channel.encode() + b" \xff\n"
+    assert out == channel.encode() + b' {"route": "T@a", "hops": "2"}\n' + 2 * (channel.encode() + b" \xff\n")
     assert err.startswith(f"bccn: sub: {channel}: no {pb.Intent.DESCRIPTOR.full_name}: ")
+    assert err.count("\n") == 1

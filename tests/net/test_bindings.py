@@ -84,6 +84,11 @@ def test_a_link_with_two_subnets_has_one_binding() -> None:
     assert wanted(choice, LINKS, [*ADDRESSES, ipv4(2, 44)]) == [Binding("10.0.2.255", 5400, "eth0", 2)]
 
 
+def test_the_loopback_has_a_broadcast_address_of_its_own() -> None:
+    choice = Choice("255.255.255.255", 5400, ["lo"])
+    assert wanted(choice, LINKS, ADDRESSES) == [Binding("127.255.255.255", 5400, "lo", 1)]
+
+
 def test_a_link_without_an_address_does_not_serve() -> None:
     assert wanted(Choice("255.255.255.255", 5400), LINKS, []) == []
 

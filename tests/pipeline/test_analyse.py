@@ -4,7 +4,7 @@ import io
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +21,14 @@ from bccnd.pipeline.layout import TABLES, Output
 from bccnd.pipeline.progress import Progress
 from tests.pipeline import network
 from tests.pipeline.analysed import PLAN, RECORDED, Analysed
+from tests.pipeline.plans import adapting
 from tests.pipeline.rows import datagram, traffic
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_commands_run(spark: SparkSession) -> Iterator[None]:
+    with adapting(spark):
+        yield
 
 
 def test_every_table_is_written_and_reported(analysed: Analysed) -> None:

@@ -2,10 +2,10 @@
 
 Rules
 - Everything happens in callbacks of one event loop.
-- SIGTERM and SIGINT end it: everybody hears why, and has FAREWELL_SECONDS to read it.
-- SIGHUP reads settings and certificates again, and drops nobody; a fault in them changes nothing. SIGUSR1 and
+- SIGTERM and SIGINT end it: all peers are told why, and have FAREWELL_SECONDS to read that.
+- SIGHUP reads settings and certificates again, and drops nobody. If they have a fault, nothing changes. SIGUSR1 and
   SIGUSR2 are ignored.
-- Nothing that a peer does has a line in the log at the usual level: it is counted.
+- What peers do is counted; at the usual level it writes no line to the log.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from bccnd.process.health import Health
 from bccnd.process.supervision import Supervision
 
 STOP_SIGNALS = signal.SIGTERM, signal.SIGINT
-# Blocked from the start until they are handled. Those that have another program take over mean nothing here.
+# Blocked from the start until they are handled. Those for a replacement of the program mean nothing here.
 IGNORED_SIGNALS = signal.SIGUSR1, signal.SIGUSR2
 EARLY_SIGNALS = {signal.SIGHUP, *IGNORED_SIGNALS}
 
@@ -61,7 +61,7 @@ class Service:
     ) -> None:
         self._settings = settings
         self._own = own_bearer(settings)
-        self._guests = Guests.of(settings, self._own)  # for those who come in from now on
+        self._guests = Guests.of(settings, self._own)  # for those that connect from now on
         self._loop = loop
         self._read_again = read_again
         self._supervision = Supervision(loop, watchdog)
@@ -76,7 +76,7 @@ class Service:
         loop.set_exception_handler(self._faults.handle)
 
     async def serve(self) -> None:
-        """Serve until stopped. Raises ``BccndError`` when it cannot begin."""
+        """Serve until stopped. Raises ``BccndError`` if it cannot start."""
         for signum in STOP_SIGNALS:
             self._loop.add_signal_handler(signum, self._stop.set)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
@@ -115,7 +115,7 @@ class Service:
             entrance.open()
 
     def _places(self) -> dict[str, object]:
-        """Where it is entered, and the file with what opens the page if it has made that itself."""
+        """Where the door listens; and the file of its own token, if it has made one."""
         settings, places = self._settings, dict[str, object]()
         if settings.listen:
             places["listen"] = settings.listen
@@ -127,7 +127,7 @@ class Service:
         return places
 
     def _look_at_the_certificate(self) -> None:
-        """Programs of this host can still come in: so it is no reason not to serve."""
+        """Warn if peers reject the certificate. The door serves anyway: programs of this host can still connect."""
         if why := self._guests.out_of_date:
             log.warning(
                 "no peer takes the certificate", certificate=str(self._settings.certificate), reason=why
@@ -199,7 +199,7 @@ class Service:
     # -- the end
 
     async def _part(self) -> None:
-        """Let nobody in, and let everybody hear the reason."""
+        """Let nobody in any more, and tell all peers the reason."""
         while self._entrances:
             self._entrances.pop().close()
         for connection in list(self._house.connections):

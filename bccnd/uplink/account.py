@@ -1,13 +1,12 @@
-"""What an uplink says of itself: to ``bccn links``, to recorders, to Prometheus and in the log. No I/O and no clock.
+"""What an uplink reports about itself: to ``bccn links``, recorders, Prometheus and the log. No I/O and no clock.
 
 Rules
-- An answer to ``bccn links`` is JSON in several messages, since those of the segment are short: one about the uplink,
-  which says how many follow, and one for each link that is heard. Hosts that do not fit are counted.
-- The same messages go to FACTS_CHANNEL from time to time, unasked: taps alone see them, and a record has them.
-- What is asked for first stays: an answer that would be too long leaves out why messages were dropped or lost, and
-  then the end of the longest texts.
-- Anybody may ask. So there are so many PARTS of answers in a second, and LINKS_SHOWN links in one.
-- What was lost gets a line in the log with what to do, and no more than one each time that it is looked at.
+- An answer to ``bccn links`` is JSON in several messages, since messages of the segment are short: one about the
+  uplink, which says how many follow, and one for each link that is heard. Hosts that do not fit are counted.
+- The same messages go to FACTS_CHANNEL from time to time, unasked: only taps see them, and recordings have them.
+- An answer that would be too long leaves out why messages were dropped or lost, and then cuts the longest texts.
+- Anybody may ask. So a second has at most PARTS parts of answers, and an answer at most LINKS_SHOWN links.
+- New losses get one line in the log at each look, with what to do.
 """
 
 import json
@@ -17,18 +16,18 @@ from typing import Any
 
 from bccnd.uplink.carrier import Facts
 
-# Requests to it are answered by every uplink of the segment.
+# Every uplink of the segment answers requests on it.
 CHANNEL = "bccnd/links"
-# Directed to what no program is called, as ``!bccnd/repair`` is: recorders find it (``bccnd.recorder.links``).
+# Directed to a name that no program has, like ``!bccnd/repair``: recorders find it (``bccnd.recorder.links``).
 FACTS_CHANNEL = "!bccnd/links"
 # Bytes of one answer: with header and token it is still a datagram.
 PART_BYTES = 1000
-# An answer names so many of the links, those that were heard last.
+# Links in one answer: those that were heard last.
 LINKS_SHOWN = 64
-# Messages of a second with answers: 200 requests where one link is heard, and 8 where there are 64.
+# Messages of answers a second: 200 requests where one link is heard, and 8 where there are 64.
 PARTS = 500
 
-# Reasons that get a line each while the carrier is cut off: of several servers each may have its own.
+# Reasons that are logged while the carrier is cut off: each of several servers may have its own.
 REASONS_LIMIT = 8
 
 # Counts of the bus that are no loss.
@@ -82,7 +81,7 @@ def shown(core: Mapping[str, Any], carrier: Facts, bus: Mapping[str, int]) -> di
 
 
 def mistaken(core: Mapping[str, Any]) -> str:
-    """How this uplink and another one are in each other's way; empty when they are not."""
+    """How this uplink and another one conflict; empty if they do not."""
     if core["copied"]:
         return COPIED
     for sibling in core["siblings"]:
@@ -94,7 +93,7 @@ def mistaken(core: Mapping[str, Any]) -> str:
 
 
 def lost(core: Mapping[str, Any], carrier: Facts, bus: Mapping[str, int]) -> dict[str, int]:
-    """What was lost for good, by the words of LOSSES. ``bus``: what ``Bus`` counts."""
+    """How much was lost for good, by the words of LOSSES. ``bus``: the counts of ``Bus``."""
     return {
         "link": core["lost"],
         "crowded": core["crowded"],
@@ -109,7 +108,7 @@ def lost(core: Mapping[str, Any], carrier: Facts, bus: Mapping[str, int]) -> dic
 
 
 def counted(core: Mapping[str, Any], carrier: Facts, bus: Mapping[str, int]) -> dict[str, Any]:
-    """The values of the metrics that the core, the carrier and the bus have."""
+    """The metrics of core, carrier and bus."""
     return {
         "carried": int(not carrier.reason),
         "round_trip": carrier.round_trip or 0.0,
@@ -145,7 +144,7 @@ def answers(facts: Mapping[str, Any]) -> list[bytes]:
 
 
 def _shortened(about: dict[str, Any]) -> dict[str, Any]:
-    """What one message holds of it."""
+    """The row, shortened so that it fits one message."""
     for name in "dropped", "losses":
         if len(_encoded(about)) > PART_BYTES:
             about.pop(name, None)
@@ -156,7 +155,7 @@ def _shortened(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fitted(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A link with as many of its hosts as a message holds."""
+    """The row of a link, with as many of its hosts as fit a message."""
     hosts = [str(host) for host in row["hosts"]]
     room = (
         PART_BYTES - len(_encoded({**row, "hosts": []})) - 200
@@ -175,7 +174,7 @@ def _encoded(part: object) -> bytes:
 
 
 class Answering:
-    """Whether a request is answered, before it costs anything, and what an answer took."""
+    """Decides whether a request is answered, before that costs anything, and counts what answers took."""
 
     def __init__(self) -> None:
         self._since = float("-inf")
@@ -191,13 +190,13 @@ class Answering:
 
 
 class Losses:
-    """Which losses are new. ``seen``: those that are not."""
+    """Finds losses that are new. ``seen``: the known ones."""
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
 
     def new(self, counted: Mapping[str, int]) -> dict[str, Any]:
-        """The fields of a line in the log: what was lost since the last call, and what to do; empty for nothing."""
+        """The fields of a log line: what was lost since the last call, and what to do; empty if nothing was."""
         more = Counter({kind: counted.get(kind, 0) for kind in LOSSES}) - self._seen
         if not more:
             return {}
@@ -207,7 +206,7 @@ class Losses:
 
 
 class Reasons:
-    """Why the carrier is cut off, this time: each reason is new once."""
+    """The reasons why the carrier is cut off this time, each reported once."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()

@@ -40,7 +40,7 @@ def _start(argv: Sequence[str]) -> int:
                     say(f"# {doubt} ({remedy})")
                 say(effective(invocation))
             return 0
-        if invocation.file:  # without it, a reload would carry what the file stops
+        if invocation.file:  # else a reload would run without the limits in the file
             os.environ[PROGRAM.file_variable] = invocation.file
         signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS)
         limit = LogLimit(UNLIMITED)

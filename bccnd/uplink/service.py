@@ -1,18 +1,18 @@
-"""The uplink put together: bus, core, journal, carrier; signals, time, and what it says of itself.
+"""The uplink put together: bus, core, journal, carrier; signals, time, and what it reports about itself.
 
     daemon -- Bus --> core.offer --> journal --> carrier.publish
     daemon <-- Bus.send <-- core.take <-- core.came <-- carrier
 
 Rules
 - Everything happens in callbacks and tasks of one event loop.
-- What waits for the carrier waits in the journal, and what waits for the daemon in the core: no publisher waits.
-- When more came than the daemon takes, the core takes no more. The carrier is run again from where it was, once the
-  daemon has what came.
-- SIGTERM and SIGINT end it: what came is handed to the daemon, for STOP_SECONDS at most, and the journal is closed.
-- SIGHUP reads settings and keys again; a fault in them changes nothing. New patterns are in force before old ones are
-  left. A newer program needs a restart: with a journal it goes on where this one ended.
-- The log says when the carrier is cut off and when it is back; what peers and losses cause is counted, and gets one
-  line in REPORT_SECONDS.
+- Messages for the carrier wait in the journal, and messages for the daemon in the core: no publisher waits.
+- When more comes than the daemon takes, the core takes no more. Once the daemon has everything, the carrier is run
+  again from where it was.
+- SIGTERM and SIGINT end it: it hands the daemon what has come, for STOP_SECONDS at most, and closes the journal.
+- SIGHUP reads settings and keys again; a fault in them changes nothing. New patterns are in force before old ones
+  end. A newer program needs a restart: with a journal it goes on where this one ended. - The log says when the
+  carrier is cut off and when it is back. What peers and losses cause is counted, with at most one line each
+  REPORT_SECONDS.
 """
 
 import asyncio
@@ -50,18 +50,18 @@ from bccnd.uplink.journal import Journal
 from bccnd.uplink.options import Options
 from bccnd.uplink.settings import UplinkSettings, applicable, doubts
 
-# Seconds to hand over what came, once the uplink is to stop.
+# Seconds to hand over what has come, when the uplink stops.
 STOP_SECONDS = 2.0
 # Seconds between two log lines about what was lost, given up or refused.
 REPORT_SECONDS = 30.0
 # Seconds until hosts are looked at again while there is no daemon: directed messages need to know them.
 AWAY_SECONDS = 0.5
-# Seconds between two looks whether it is done.
+# Seconds between two checks whether that is done.
 LOOK_AGAIN_SECONDS = 0.01
 # A timer of the loop may be early by this.
 TICK = 0.001
 STOP_SIGNALS = signal.SIGTERM, signal.SIGINT
-# Blocked from the start until they are handled. Those that have another program take over mean nothing here.
+# Blocked from the start until they are handled. Those for a replacement of the program mean nothing here.
 IGNORED_SIGNALS = signal.SIGUSR1, signal.SIGUSR2
 EARLY_SIGNALS = {signal.SIGHUP, *IGNORED_SIGNALS}
 # Lines that no peer can cause, and no carrier that comes and goes (``LogLimit``).
@@ -131,7 +131,7 @@ class Service:
         loop.set_exception_handler(self._faults.handle)
 
     async def serve(self) -> None:
-        """Serve until stopped. Raises ``BccndError`` when it cannot begin."""
+        """Serve until stopped. Raises ``BccndError`` if it cannot start."""
         loop, settings = self._loop, self._settings
         for signum in STOP_SIGNALS:
             loop.add_signal_handler(signum, self._stop.set)
@@ -207,7 +207,7 @@ class Service:
     # -- what goes on
 
     async def _send(self) -> None:
-        """Hand to the daemon what others sent."""
+        """Hand the daemon what other segments sent."""
         while True:
             self._idle = True
             await self._incoming.wait()
@@ -222,7 +222,7 @@ class Service:
                 self._carrying = self._start(self.carrier.run(self.core.begin()))
 
     async def _look(self) -> None:
-        """Tell others which hosts there are, and recorders what was done."""
+        """Tell other uplinks the hosts of this segment, and recorders the facts of this uplink."""
         while True:
             names = await self.bus.hosts()
             self.core.hosts([name.encode() for name in names])
@@ -235,7 +235,7 @@ class Service:
         self._schedule()
 
     def _schedule(self) -> None:
-        """Call the core when it wants that. A deadline that has moved away is looked at when it would have been."""
+        """Call the core at its deadline. A deadline that moves later is checked at the old time."""
         due = self.core.next_deadline()
         if self._timer is not None:
             if due >= self._due:
@@ -261,7 +261,7 @@ class Service:
         return task
 
     def _on_ended(self, task: asyncio.Task[None]) -> None:
-        """None of them ends by itself: what one of them raised ends the uplink."""
+        """A task has ended, which none does by itself: its exception ends the uplink."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             unless_out_of_memory(error)
@@ -330,7 +330,7 @@ class Service:
     # -- what it says of itself
 
     def _state(self) -> tuple[str, str]:
-        """The word for it, and why, or an empty string."""
+        """The state in one word, and the reason, which may be empty."""
         if self.bus.reason:
             return "no daemon", self.bus.reason
         reason = self.carrier.facts().reason
@@ -353,7 +353,7 @@ class Service:
         return "" if state == "up" else f"{state}: {reason}"
 
     def _facts(self) -> dict[str, Any]:
-        """For people and for ``bccn links``."""
+        """The facts for people and for ``bccn links``."""
         state, reason = self._state()
         about = {
             "uplink": self.bus.name,
@@ -401,7 +401,7 @@ class Service:
             self._supervision.reloaded()
 
     async def _change(self, settings: UplinkSettings, options: Options) -> None:
-        """Hear what is new first, then carry it, then leave what is old. Raises ``BccndError`` before anything has
+        """Subscribe to new patterns, then carry them, then end old ones. Raises ``BccndError`` before anything has
         changed.
         """
         before = self._settings
@@ -417,7 +417,7 @@ class Service:
     # -- the end
 
     async def _hand_over(self) -> None:
-        """Give the carrier what was heard, and the daemon what came, as far as they take it soon."""
+        """Give the carrier what was heard, and the daemon what has come, as far as they take it in time."""
         self._reading.cancel()
         self.core.flush()
         with suppress(TimeoutError):

@@ -134,11 +134,12 @@ struct watch {
     char pattern[];
 };
 
-/* An UNSUB that nobody waits for. `ping` is the number of the ping behind it; 0: that has not left yet. */
+/* An UNSUB or unwatch that nobody waits for. `ping` is the number of the ping behind it; 0: that has not left yet. */
 struct withdrawal {
     struct withdrawal *next;
     uint64_t ping;
-    int said; /* the UNSUB has left */
+    int said;  /* the UNSUB has left */
+    int watch; /* it ends a watch */
     char pattern[];
 };
 
@@ -198,8 +199,9 @@ struct bccn_bus {
     /* asked and published */
     enum { UNSAID, SAID, ANSWERED } asking; /* how far the current request has come on this connection */
     struct withdrawal *withdrawn;
-    int overhears; /* the daemon delivers "!", since a SUB has left that was withdrawn */
+    int overhears; /* the daemon may deliver "!" for a SUB or listen that has failed */
     uint64_t asked, answered, published, confirmed, in_doubt;
+    int64_t ask_until;   /* when a request ends for which the daemon is asked */
     const char *awaited; /* the key of the answer that is kept */
     char *answer;
     struct complaint complaint, rejection; /* about the current request; about messages since the last barrier */
@@ -513,6 +515,14 @@ static void control_wanted(bccn_bus *bus, const char *value)
         }
 }
 
+/* The daemon has agreed to a watch: what it had said of the pattern belongs to an earlier one. */
+static void forget_news(bccn_bus *bus, const char *pattern)
+{
+    for (struct watch *at = bus->watches; at; at = at->next)
+        if (!strcmp(at->pattern, pattern))
+            at->known = at->told;
+}
+
 /* Forget the withdrawals whose ping has at most this number. */
 static void settle(bccn_bus *bus, uint64_t number)
 {
@@ -558,6 +568,8 @@ static int control(bccn_bus *bus, const unsigned char *packet, size_t size)
             snprintf(bus->name, sizeof bus->name, "%.*s", SRC_LIMIT, text);
         else if (!strcmp(key, "pack"))
             bus->pack_limit = strncmp(text, "on ", 3) ? 0 : strtoul(text + 3, NULL, 10);
+        else if (!strcmp(key, "watch"))
+            forget_news(bus, text);
         if (bus->awaited && !strcmp(key, bus->awaited)) {
             free(bus->answer);
             if (!(bus->answer = strndup(value, length)))
@@ -679,7 +691,7 @@ static int is_unwanted(const bccn_bus *bus, const bccn_message *message)
     if (message->channel[0] == '!')
         return bus->overhears && !bus->listening && !bus->patterns;
     for (const struct withdrawal *at = bus->withdrawn; at && !withdrawn; at = at->next)
-        withdrawn = bccn_matches(at->pattern, message->channel, separator_of(bus));
+        withdrawn = !at->watch && bccn_matches(at->pattern, message->channel, separator_of(bus));
     for (size_t i = 0; i < bus->slots && withdrawn; i++)
         if (bus->subscriptions[i].pattern)
             withdrawn = !bccn_matches(bus->subscriptions[i].pattern, message->channel, separator_of(bus));
@@ -934,8 +946,11 @@ static int take_back(bccn_bus *bus, int64_t deadline)
         next = at->next;
         if (at->ping)
             continue;
-        if (!at->said && (code = post(bus, deadline, "UNSUB %s", at->pattern)) == 0)
-            at->said = 1;
+        if (!at->said && at->watch)
+            code = post(bus, deadline, "CMSG unwatch%c%s", 0, at->pattern);
+        else if (!at->said)
+            code = post(bus, deadline, "UNSUB %s", at->pattern);
+        at->said |= code == 0;
         if (code == 0 && (code = post(bus, deadline, "CMSG ping%c%llu", 0, (unsigned long long)bus->asked + 1)) == 0)
             at->ping = ++bus->asked;
     }
@@ -1179,6 +1194,7 @@ static void begin(bccn_bus *bus)
     bus->pid = getpid();
     if (bus->alive)
         *bus->alive = 1;
+    bus->ask_until = NEVER;
     bus->fd = bus->epoll = bus->timer = -1;
     bus->was_connected = bus->batching = bus->ready = 0;
     bus->backoff = BACKOFF_FIRST;
@@ -1344,6 +1360,13 @@ const char *bccn_name(bccn_bus *bus)
 
 /* --- publishing --- */
 
+/* When a call gives up that waits for the daemon. */
+static int64_t usual_deadline(const bccn_bus *bus)
+{
+    int64_t deadline = deadline_in(bus->options.timeout);
+    return deadline < bus->ask_until ? deadline : bus->ask_until;
+}
+
 /* Send the gathered messages. On failure they stay gathered, unless they can never be sent. */
 static int flush(bccn_bus *bus, int64_t deadline)
 {
@@ -1388,7 +1411,7 @@ static inline int hand_over(bccn_bus *bus, size_t size)
     unsigned char *packet = bus->out + bus->out_size + 4;
     int code = 0;
     if (bus->gathered && !fits_pack(bus, size)) {
-        if ((code = flush(bus, deadline_in(bus->options.timeout))) < 0)
+        if ((code = flush(bus, usual_deadline(bus))) < 0)
             return leave(bus, code);
         packet = memmove(bus->out + bus->out_size + 4, packet, size);
     }
@@ -1401,7 +1424,7 @@ static inline int hand_over(bccn_bus *bus, size_t size)
     }
     if (bus->ready && send(bus->fd, packet, size, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
         bus->published++;
-    else if ((code = transmit(bus, deadline_in(bus->options.timeout), packet, size, 1, 0)) < 0)
+    else if ((code = transmit(bus, usual_deadline(bus), packet, size, 1, 0)) < 0)
         return leave(bus, code);
     glance(bus);
     return 0;
@@ -1506,7 +1529,7 @@ static int ask(bccn_bus *bus, const char *awaited, const char *format, ...)
     bus->answer = NULL;
     if (size >= REQUEST_LIMIT)
         return fail(bus, BCCN_E_TOO_LARGE, "%.64s...: %d bytes, at most %d", packet, size, REQUEST_LIMIT - 1);
-    int64_t deadline = deadline_in(bus->options.timeout);
+    int64_t deadline = usual_deadline(bus);
     int code = flush(bus, deadline);
     bus->awaited = awaited;
     if (code == 0)
@@ -1726,7 +1749,16 @@ static struct withdrawal *new_withdrawal(const char *pattern)
     return made;
 }
 
-/* Have an UNSUB sent, without waiting for it. The messages behind the packet `before` that came for it reach nobody. */
+/* Drop those messages behind the packet `before` that came for nothing but what has failed. */
+static void sift(bccn_bus *bus, const struct packet *before)
+{
+    bus->overhears = !bus->options.tap;
+    for (struct packet *at = before ? before->next : bus->received.first; at; at = at->next)
+        handle_parts(bus, at, handle_again);
+}
+
+/* Have an UNSUB or unwatch sent, without waiting for it. The messages behind the packet `before` that came for a SUB
+ * reach nobody. */
 static void withdraw(bccn_bus *bus, struct withdrawal *made, const struct packet *before)
 {
     char why[sizeof bus->text];
@@ -1734,9 +1766,8 @@ static void withdraw(bccn_bus *bus, struct withdrawal *made, const struct packet
     while (*end)
         end = &(*end)->next;
     *end = made;
-    bus->overhears = !bus->options.tap;
-    for (struct packet *at = before ? before->next : bus->received.first; at; at = at->next)
-        handle_parts(bus, at, handle_again);
+    if (!made->watch)
+        sift(bus, before);
     memcpy(why, bus->text, sizeof why);
     take_back(bus, 0); /* what finds no room goes before the next request */
     memcpy(bus->text, why, sizeof why);
@@ -1803,12 +1834,16 @@ int bccn_listen(bccn_bus *bus, bccn_callback *callback, void *user)
 {
     if (enter(bus) < 0)
         return BCCN_E_CLOSED;
+    const struct packet *before = newest(&bus->received);
+    bus->asking = UNSAID;
     int code = ask(bus, NULL, "CMSG listen");
     if (code == 0) {
         want(bus, LISTEN, "");
         bus->listening = 1;
         bus->directed = (struct subscription){ .callback = callback, .user = user };
         bus->calls_back |= callback != NULL;
+    } else if (bus->asking == SAID) {
+        sift(bus, before);
     }
     return leave(bus, code);
 }
@@ -1883,21 +1918,34 @@ static void forget_watch(bccn_bus *bus, const char *pattern, const struct watch 
 int bccn_watch(bccn_bus *bus, const char *pattern, bccn_watch_callback *callback, void *user)
 {
     struct watch *made, **end;
-    int code;
+    struct withdrawal *back;
+    int code, held = 0;
     if (enter(bus) < 0)
         return BCCN_E_CLOSED;
     if (!callback)
         return fail(bus, BCCN_E_INVALID, "to watch needs a callback");
     if ((code = check_pattern(bus, pattern)) < 0)
         return code;
-    if (!(made = calloc(1, sizeof *made + strlen(pattern) + 1)))
+    made = calloc(1, sizeof *made + strlen(pattern) + 1);
+    back = new_withdrawal(pattern);
+    if (!made || !back) {
+        free(made);
+        free(back);
         return fail(bus, BCCN_E_MEMORY, "no memory");
+    }
     *made = (struct watch){ .known = -1, .told = -1, .said = 1 };
     strcpy(made->pattern, pattern);
-    for (end = &bus->watches; *end;)
-        end = &(*end)->next;
+    for (end = &bus->watches; *end; end = &(*end)->next)
+        held |= !strcmp((*end)->pattern, pattern);
     *end = made; /* first: news may come before the answer to the ping */
-    if ((code = ask(bus, NULL, "CMSG watch%c%s", 0, pattern)) < 0) {
+    bus->asking = UNSAID;
+    code = ask(bus, NULL, "CMSG watch%c%s", 0, pattern);
+    back->watch = 1;
+    if (code < 0 && bus->asking == SAID && !held)
+        withdraw(bus, back, NULL);
+    else
+        free(back);
+    if (code < 0) {
         *end = NULL;
         free(made);
         return leave(bus, code);
@@ -2214,10 +2262,12 @@ static int publish_request(bccn_bus *bus, const char *channel, const void *quest
 {
     char head[sizeof bus->token + 1];
     int code = 0;
-    if (!bus->settings[LISTEN].wanted)
+    if (!bus->settings[LISTEN].wanted) {
+        bus->overhears = !bus->options.tap; /* also if it fails */
         code = ask(bus, NULL, "CMSG listen");
-    else if (bus->published > bus->confirmed || bus->gathered) /* any later rejection is about this request */
-        code = ask(bus, NULL, NULL);
+    } else if (bus->published > bus->confirmed || bus->gathered) {
+        code = ask(bus, NULL, NULL); /* any later rejection is about this request */
+    }
     if (code < 0)
         return code;
     want(bus, LISTEN, "");
@@ -2237,12 +2287,20 @@ static int publish_request(bccn_bus *bus, const char *channel, const void *quest
     return code == BCCN_E_UNKNOWN_KEY ? 0 : code;
 }
 
+/* That the daemon has not answered when the time of a request is over ends the replies, without an error. */
+static int unless_late(const bccn_bus *bus, int code)
+{
+    return code == BCCN_E_TIMEOUT && is_past(bus->replies_until) ? 0 : code;
+}
+
 /* Ask other hosts whether anybody listens to the last request. */
 static int ask_others(bccn_bus *bus)
 {
     if (bus->questions++ == QUESTIONS)
         return fail(bus, BCCN_E_NOBODY, "nobody listens to %.1024s", bus->requested);
+    bus->ask_until = bus->replies_until;
     int code = ask(bus, "listeners", "CMSG listeners%c%s %s?", 0, bus->requested, bus->token);
+    bus->ask_until = NEVER;
     const char *said = bus->answer ? bus->answer : "";
     if (code == 0 && !strcmp(said, "0"))
         return fail(bus, BCCN_E_NOBODY, "nobody on this host listens to %.1024s, a local channel", bus->requested);
@@ -2252,19 +2310,18 @@ static int ask_others(bccn_bus *bus)
 
 int bccn_request_many(bccn_bus *bus, const char *channel, const void *question, size_t size, int timeout, int count)
 {
-    int64_t deadline = deadline_in(timeout);
     if (enter(bus) < 0)
         return BCCN_E_CLOSED;
-    int64_t until = deadline_in(bus->options.timeout);
+    bus->questions = 0;
+    bus->replies_until = bus->ask_until = deadline_in(timeout);
     bus->wanted_replies = count > 0 ? count : -1;
-    int code = ensure(bus, deadline < until ? deadline : until);
+    int code = ensure(bus, usual_deadline(bus));
     if (code == 0)
         code = publish_request(bus, channel, question, size);
-    bus->questions = 0;
-    bus->replies_until = deadline;
+    bus->ask_until = NEVER;
     if (code < 0)
         bus->wanted_replies = 0;
-    return leave(bus, code);
+    return leave(bus, unless_late(bus, code));
 }
 
 int bccn_next_reply(bccn_bus *bus, const bccn_message **reply)
@@ -2280,7 +2337,7 @@ int bccn_next_reply(bccn_bus *bus, const bccn_message **reply)
         if (code == 0 && due == bus->replies_until)
             break;
         if (code == 0 && !bus->settled)
-            code = ask_others(bus);
+            code = unless_late(bus, ask_others(bus));
     }
     if (code > 0) {
         *reply = &bus->reply;

@@ -14,13 +14,14 @@ type query struct {
 	granted   func(value string) // called with the answer, unless that is an error or nobody waits for it
 	settled   func()             // called with any answer
 	before    []byte             // a packet that goes before the request
-	said      bool               // before has left
+	said      bool               // it has left, or what goes before it
 	complaint error              // about the SUB sent with the request
 	value     string
 	err       error
 	done      chan struct{}
 
 	subscription *Subscription // of a SUB before it
+	undo         *withdrawal   // takes back what has left, where nobody waits for it any more
 }
 
 func newQuery(key string, granted func(string)) *query {
@@ -132,6 +133,7 @@ func (c *Client) submit(ctx context.Context, l *link, asked *query, packet []byt
 	}
 	if err == nil {
 		err = c.send(ctx, l, packet)
+		asked.said = asked.said || err == nil
 	}
 	if err != nil {
 		c.dequeue(asked)

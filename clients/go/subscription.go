@@ -72,7 +72,10 @@ func (c *Client) Subscribe(ctx context.Context, pattern string, options ...Subsc
 	}
 	s := c.newSubscription(pattern, options)
 	granted := func(string) { c.subscriptions = append(c.subscriptions, s) }
-	_, err = c.ask(ctx, "ping", "", granted, func(asked *query) { asked.before, asked.subscription = packet, s })
+	prepare := func(asked *query) {
+		asked.before, asked.subscription, asked.undo = packet, s, &withdrawal{pattern: pattern}
+	}
+	_, err = c.ask(ctx, "ping", "", granted, prepare)
 	if err != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -247,16 +250,17 @@ func (c *Client) matches(pattern, channel string) bool {
 
 // --- subscriptions that are withdrawn ---
 
-// A withdrawal is an UNSUB, and the ping behind it, for which nobody need wait. Client.mu guards the list; what has left
-// is written under sending.
+// A withdrawal is an UNSUB, and the ping behind it, for which nobody need wait; or the request that ends a watch.
+// Client.mu guards the list; what has left is written under sending.
 type withdrawal struct {
 	pattern string
+	watch   bool
 	said    bool // the UNSUB has left
-	pinged  bool // the ping, too
+	asked   bool // the ping or the request, too
 }
 
-// giveUp ends a query that nobody waits for any more, and withdraws its SUB. It reports whether the query was answered
-// just before.
+// giveUp ends a query that nobody waits for any more, and withdraws its SUB or watch. It reports whether the query was
+// answered just before.
 func (c *Client) giveUp(l *link, asked *query) (answered bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -266,8 +270,8 @@ func (c *Client) giveUp(l *link, asked *query) (answered bool) {
 	default:
 	}
 	asked.granted, c.routes = nil, nil
-	if asked.subscription != nil && asked.said && c.link == l {
-		c.withdrawn = append(c.withdrawn, &withdrawal{pattern: asked.subscription.pattern})
+	if asked.undo != nil && asked.said && c.link == l {
+		c.withdrawn = append(c.withdrawn, asked.undo)
 	}
 	return false
 }
@@ -275,29 +279,33 @@ func (c *Client) giveUp(l *link, asked *query) (answered bool) {
 // takeBack sends what is left to send of withdrawals; under sending.
 func (c *Client) takeBack(ctx context.Context, l *link) error {
 	c.mu.Lock()
-	withdrawn := slices.Clone(c.withdrawn)
+	withdrawn := slices.DeleteFunc(slices.Clone(c.withdrawn), func(each *withdrawal) bool {
+		return each.asked || each.watch && c.isWatching(each.pattern)
+	})
 	c.mu.Unlock()
 	for _, each := range withdrawn {
-		if each.pinged {
-			continue
-		}
-		if !each.said {
+		if !each.watch && !each.said {
 			if err := c.send(ctx, l, []byte("UNSUB "+each.pattern)); err != nil {
 				return err
 			}
 			each.said = true
 		}
-		ping := newQuery("ping", nil)
-		ping.settled = func() { c.settle(each) }
-		if err := c.enqueue(l, ping, nil); err != nil {
+		key, value := "ping", ""
+		if each.watch {
+			key, value = "unwatch", each.pattern
+		}
+		end := newQuery(key, nil)
+		end.settled = func() { c.settle(each) }
+		if err := c.enqueue(l, end, nil); err != nil {
 			return err
 		}
-		if err := c.send(ctx, l, []byte("CMSG ping\x00")); err != nil {
-			c.dequeue(ping)
+		packet, _ := buildControl(key, value)
+		if err := c.send(ctx, l, packet); err != nil {
+			c.dequeue(end)
 			return err
 		}
 		c.mu.Lock()
-		each.pinged = true
+		each.asked = true
 		c.mu.Unlock()
 	}
 	return nil
@@ -306,7 +314,7 @@ func (c *Client) takeBack(ctx context.Context, l *link) error {
 // takeBackSoon sends what there is room for, unless another goroutine sends: the reader tries again.
 func (c *Client) takeBackSoon(l *link) {
 	c.mu.Lock()
-	pending := l != nil && c.link == l && slices.ContainsFunc(c.withdrawn, func(each *withdrawal) bool { return !each.pinged })
+	pending := l != nil && c.link == l && slices.ContainsFunc(c.withdrawn, func(each *withdrawal) bool { return !each.asked })
 	c.mu.Unlock()
 	if pending && c.sending.try() {
 		now, cancel := context.WithDeadline(context.Background(), past)
@@ -324,7 +332,9 @@ func (c *Client) settle(done *withdrawal) {
 // isUnwanted reports whether a message came for nothing but a subscription that was withdrawn; under mu.
 func (c *Client) isUnwanted(channel string) bool {
 	return len(c.withdrawn) > 0 && c.isStray(channel) &&
-		slices.ContainsFunc(c.withdrawn, func(each *withdrawal) bool { return c.matches(each.pattern, channel) })
+		slices.ContainsFunc(c.withdrawn, func(each *withdrawal) bool {
+			return !each.watch && c.matches(each.pattern, channel)
+		})
 }
 
 // isStray reports whether a message came for no subscription, nor as one to this program or by a tap; under mu.

@@ -2,6 +2,7 @@ package bccn
 
 import (
 	"context"
+	"slices"
 	"strings"
 )
 
@@ -26,8 +27,22 @@ func (c *Client) Watch(ctx context.Context, pattern string, callback func(patter
 	if callback == nil {
 		return &Error{Code: ErrInvalid, Text: "Watch needs a callback"}
 	}
-	_, err := c.ask(ctx, "watch", pattern, func(string) { c.watches[pattern] = &watch{callback: callback} }, nil)
+	granted := func(string) {
+		c.watches[pattern] = &watch{callback: callback}
+		c.withdrawn = slices.DeleteFunc(c.withdrawn, func(each *withdrawal) bool { // it waited for this
+			return each.watch && !each.asked && each.pattern == pattern
+		})
+	}
+	prepare := func(asked *query) { asked.undo = &withdrawal{pattern: pattern, watch: true} }
+	_, err := c.ask(ctx, "watch", pattern, granted, prepare)
 	return err
+}
+
+// isWatching reports whether a watch is there, or somebody waits for one; under mu.
+func (c *Client) isWatching(pattern string) bool {
+	return c.watches[pattern] != nil || slices.ContainsFunc(c.asked, func(asked *query) bool {
+		return asked.granted != nil && asked.undo != nil && *asked.undo == withdrawal{pattern: pattern, watch: true}
+	})
 }
 
 // Unwatch ends the watch of pattern at once, even if it fails: no call of the callback begins any more. It returns when

@@ -1,7 +1,9 @@
 package bccn
 
 import (
+	"context"
 	"net"
+	"strings"
 	"testing"
 )
 
@@ -56,4 +58,44 @@ func TestACallbackMayEndItsWatchAndBeginAnother(t *testing.T) {
 	say(conn, "CMSG wanted\x00no a")
 	must(t, bus.Barrier(ctx))
 	same(t, len(told), 0)
+}
+
+func TestAWatchGivenUpEndsNoOtherCall(t *testing.T) {
+	seen := make(chan string, 10)
+	daemon := serveScripted(t, func(_ *net.UnixConn, packet string) bool {
+		isAsked := strings.Contains(packet, "watch\x00")
+		if isAsked {
+			seen <- packet
+		}
+		return isAsked
+	})
+	bus, conn := daemon.open(t, Options{})
+	ctx := within(t, patience)
+	begin := func() (context.CancelFunc, chan error) {
+		call, cancel := context.WithCancel(ctx)
+		ended := make(chan error)
+		go func() { ended <- bus.Watch(call, "a", func(string, bool) {}) }()
+		same(t, <-seen, "CMSG watch\x00a")
+		return cancel, ended
+	}
+	giveUp, first := begin()
+	_, second := begin()
+	giveUp()
+	same(t, <-first, context.Canceled)
+	say(conn, "CMSG watch\x00a")
+	say(conn, "CMSG watch\x00a")
+	must(t, <-second)
+	must(t, bus.Barrier(ctx))
+	same(t, len(seen), 0)
+	go func() { must(t, bus.Unwatch(ctx, "a")) }()
+	same(t, <-seen, "CMSG unwatch\x00a")
+	say(conn, "CMSG unwatch\x00a")
+
+	giveUp, first = begin()
+	giveUpToo, second := begin()
+	giveUp()
+	same(t, <-first, context.Canceled)
+	giveUpToo()
+	same(t, <-second, context.Canceled)
+	same(t, <-seen, "CMSG unwatch\x00a")
 }

@@ -26,7 +26,7 @@
 # 5. Each connection is a generation. The bridge drops lines for an older one, and the next barrier reports them as
 #    "unconfirmed".
 # 6. A subscribe that fails leaves nothing. If its SUB went to the bridge, it is withdrawn: an UNSUB and a ping follow,
-#    and until the pong the client drops the messages that came for it alone.
+#    and until the pong the client drops the messages that came for it alone. So is a watch, by an unwatch.
 # 7. A child (of &, of a pipe, of parentheses) only closes its copies of the descriptors of its parent.
 # 8. The deadline of a call holds while it connects, too: what is left of a greeting goes on in the next call.
 # 9. A packet that cannot be read ends its connection, and the call. Between two connections nothing is a packet.
@@ -99,6 +99,12 @@ _bccn_in() {
     _bccn_fraction=${_bccn_fraction%"${_bccn_fraction#??}"}
     _bccn_clock
     _bccn_deadline=$((_bccn_now + ${_bccn_whole:-0} * 100 + 1$_bccn_fraction - 100))
+}
+
+# The same for a call that waits for the daemon: it gives up with the request that it is for.
+_bccn_in_time() {
+    _bccn_in "$_bccn_timeout"
+    [ "$_bccn_deadline" -le "${_bccn_ask_until:-$_bccn_deadline}" ] || _bccn_deadline=$_bccn_ask_until
 }
 
 # --- the bridge ---
@@ -319,7 +325,13 @@ _bccn_control() {
         revoked\\*) _bccn_notify revoked 1 "no longer allowed: $_bccn_value" ;;
         closing\\*) _bccn_notify closing 0 "the daemon closes the connection: $_bccn_value" ;;
         *)
-            case $1 in whoami\\* | name\\*) BCCN_NAME=$_bccn_value ;; esac
+            case $1 in
+                whoami\\* | name\\*) BCCN_NAME=$_bccn_value ;;
+                watch\\*) # what was said of the pattern before belongs to an earlier watch
+                    _bccn_without "=$_bccn_value" "$_bccn_news"
+                    _bccn_news=$_bccn_kept
+                    ;;
+            esac
             _bccn_answer=$_bccn_value
             ;;
     esac
@@ -356,16 +368,20 @@ _bccn_add() {
 # --- subscribes that fail ---
 #
 # _bccn_withdrawn has a line for each UNSUB that nobody waits for: the number of the ping behind it, =, and the pattern.
-# _bccn_overhears is set when a SUB that was withdrawn makes the daemon deliver the messages of !.
+# _bccn_overhears is set when a SUB or listen that has failed makes the daemon deliver the messages of !.
 
 # Sends the UNSUB of the pattern $1. The messages behind number $2 of the queue that came for it reach nobody.
 _bccn_withdraw() {
-    _bccn_asked=$((_bccn_asked + 1)) _bccn_asked_at=$_bccn_published _bccn_overhears=1
-    _bccn_withdrawn="${_bccn_withdrawn:+$_bccn_withdrawn$_bccn_nl}$_bccn_asked =$1"
+    _bccn_withdrawn="${_bccn_withdrawn:+$_bccn_withdrawn$_bccn_nl}$((_bccn_asked + 1)) =$1"
     _bccn_put "UNSUB $1"
-    _bccn_put "CMSG ping\\0000$_bccn_asked"
-    set -- "$2" "$_bccn_q_last"
-    _bccn_q_last=$1
+    _bccn_ping
+    _bccn_sift "$2"
+}
+
+# Drops those messages behind number $1 of the queue that came for nothing but what has failed.
+_bccn_sift() {
+    set -- "$1" "$_bccn_q_last"
+    _bccn_q_last=$1 _bccn_overhears=1
     while [ "$1" -lt "$2" ]; do
         set -- $(($1 + 1)) "$2"
         eval "_bccn_line=\$_bccn_q$1; unset _bccn_q$1"
@@ -575,7 +591,7 @@ _bccn_pong() {
 # Sends $1 (or nothing), and waits until the daemon has processed it. If the connection breaks, $1 is sent again, unless
 # $2 is set: then it is part of the greeting.
 _bccn_ask() {
-    _bccn_in "$_bccn_timeout"
+    _bccn_in_time
     set -- "$1" "${2-}" "$_bccn_deadline"
     _bccn_said=''
     while :; do
@@ -616,7 +632,7 @@ _bccn_start() {
     _bccn_alarm='' _bccn_alarms=0 _bccn_part='' _bccn_files=0 _bccn_unread=0
     _bccn_asked=0 _bccn_asked_at=0 _bccn_answered=0 _bccn_published=0 _bccn_confirmed=0 _bccn_doubt=0
     _bccn_complaint='' _bccn_rejection='' _bccn_answer='' _bccn_lost=0 _bccn_lost_ever=0
-    _bccn_said='' _bccn_greeting='' _bccn_withdrawn='' _bccn_overhears='' _bccn_news=''
+    _bccn_said='' _bccn_greeting='' _bccn_withdrawn='' _bccn_overhears='' _bccn_news='' _bccn_ask_until=''
     _bccn_q_first=0 _bccn_q_last=0 _bccn_r_first=0 _bccn_r_last=0 _bccn_settled='' _bccn_left=0
     [ -z "$_bccn_requests" ] || _bccn_requests=0
     IFS= read -r _bccn_token </proc/sys/kernel/random/uuid && _bccn_token=$_bccn_token.
@@ -773,7 +789,7 @@ bccn_publish() {
     if [ "$_bccn_unread" -gt 0 ] && [ $((_bccn_unread + ${#_bccn_packet})) -gt $_bccn_UNREAD ]; then
         _bccn_ask '' || return
     fi
-    _bccn_in "$_bccn_timeout"
+    _bccn_in_time
     _bccn_ensure "$_bccn_deadline" && _bccn_put "$_bccn_packet" && _bccn_published=$((_bccn_published + 1))
 }
 
@@ -807,7 +823,7 @@ bccn_subscribe() {
     set -- "$_bccn_raw" "${2-}" "$_bccn_q_last"
     _bccn_ask "SUB $1" && _bccn_subs="${_bccn_subs:+$_bccn_subs$_bccn_nl}=$1 $2" && return
     set -- "$1" "$3" $?
-    [ -z "$_bccn_said" ] || [ "$_bccn_said" != "$_bccn_up" ] || _bccn_withdraw "$1" "$2"
+    ! _bccn_is_owed || _bccn_withdraw "$1" "$2"
     return "$3"
 }
 
@@ -820,8 +836,16 @@ _bccn_check_pattern() {
 # bccn_listen [FUNCTION]: has messages to all and to this program delivered, to the function or to the stream. Any
 # subscription does so, too, to the stream if there is no function. The last call counts.
 bccn_listen() {
-    _bccn_enter && _bccn_ask 'CMSG listen' && _bccn_listening=1 _bccn_listener=${1-}
+    _bccn_enter || return
+    set -- "${1-}" "$_bccn_q_last"
+    _bccn_ask 'CMSG listen' && _bccn_listening=1 _bccn_listener=$1 && return
+    set -- "$2" $?
+    ! _bccn_is_owed || _bccn_sift "$1"
+    return "$2"
 }
+
+# Whether a request that has failed has left on this connection, without an answer.
+_bccn_is_owed() { [ -n "$_bccn_said" ] && [ "$_bccn_said" = "$_bccn_up" ]; }
 
 # bccn_unsubscribe PATTERN: takes back the last subscription to it, even if the daemon does not answer.
 bccn_unsubscribe() {
@@ -847,7 +871,14 @@ bccn_watch() {
     command -v "${2:-?}" >/dev/null || _bccn_fail invalid "watch $1: ${2:-nothing} is no function" || return
     _bccn_encode "$1"
     set -- "=$_bccn_raw" "$2"
-    _bccn_ask "CMSG watch\\0000$_bccn_raw" || return
+    _bccn_ask "CMSG watch\\0000$_bccn_raw" || {
+        set -- "$1" $?
+        case $_bccn_nl$_bccn_watches in
+            *"$_bccn_nl$1 "*) ;; # the one that was there stays
+            *) ! _bccn_is_owed || { _bccn_put "CMSG unwatch\\0000${1#=}" && _bccn_ping; } ;;
+        esac
+        return "$2"
+    }
     _bccn_without "$1" "$_bccn_watches"
     _bccn_watches="$_bccn_kept$1 $2 -$_bccn_nl"
 }
@@ -1016,8 +1047,25 @@ bccn_request_many() {
     case ${4-} in *[!0-9]*) _bccn_fail invalid "count $4: must be a number" || return ;; esac
     _bccn_in "${3:-$_bccn_timeout}" || return
     set -- "$1" "$_bccn_raw" "$_bccn_deadline" "${4:-99999999999}"
-    _bccn_left=0
+    _bccn_left=0 _bccn_ends=$3 _bccn_ask_until=$3
+    _bccn_publish_request "$@" || _bccn_unless_late
+    set -- $?
+    _bccn_ask_until=''
+    return "$1"
+}
+
+# 0: the time of a request is over while the daemon is asked, which ends the replies. Otherwise the last exit code.
+_bccn_unless_late() {
+    set -- $?
+    _bccn_clock
+    [ "$BCCN_ERROR" != timeout ] || [ "$_bccn_now" -lt "$_bccn_ends" ] || return 0
+    return "$1"
+}
+
+# Publishes the payload $2 as a request on $1, of which COUNT $4 replies are wanted.
+_bccn_publish_request() {
     if [ -z "$_bccn_listening$_bccn_requests" ]; then
+        _bccn_overhears=1 # also if it fails
         _bccn_ask 'CMSG listen' || return
     elif [ "$_bccn_published" -gt "$_bccn_confirmed" ]; then # any later rejection is about this request
         _bccn_ask '' || return
@@ -1027,11 +1075,11 @@ bccn_request_many() {
     _bccn_rejected_before=$_bccn_rejection _bccn_rejection=''
     bccn_publish -b "$1" "$_bccn_token$_bccn_requests\\0012$2" && _bccn_listeners "$_bccn_requested" || return
     [ "$_bccn_answer" = 0 ] || _bccn_settled=1
-    set -- "$_bccn_rejection" "$3" "$4"
+    set -- "$_bccn_rejection" "$4"
     _bccn_rejection=$_bccn_rejected_before
     [ -z "$1" ] || _bccn_complain "$1" || return
     _bccn_clock
-    _bccn_ends=$2 _bccn_left=$3 _bccn_questions=3
+    _bccn_left=$2 _bccn_questions=3
     _bccn_ask_at=$((_bccn_now + 2)) # so that a reply at once costs the segment nothing
 }
 
@@ -1067,7 +1115,11 @@ _bccn_ask_others() {
     _bccn_answer=0
     if [ "$_bccn_questions" -gt 0 ]; then
         _bccn_questions=$((_bccn_questions - 1))
-        _bccn_listeners "$_bccn_requested $_bccn_token$_bccn_requests?" || return
+        _bccn_ask_until=$_bccn_ends
+        _bccn_listeners "$_bccn_requested $_bccn_token$_bccn_requests?" || _bccn_unless_late
+        set -- $?
+        _bccn_ask_until=''
+        [ "$1" = 0 ] || return "$1"
     fi
     case $_bccn_answer in
         0)

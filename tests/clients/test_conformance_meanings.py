@@ -10,9 +10,9 @@ import pytest
 
 from tests.clients.conftest import Start
 from tests.clients.drivers import LANGUAGES, LATEST, Driver, Language, each_language, unless_lacking
-from tests.clients.scripted_daemon import ScriptedDaemon
+from tests.clients.scripted_daemon import Reticent, ScriptedDaemon
 from tests.daemon_process import DaemonProcess
-from tests.packet_client import PacketClient, wait_until
+from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 REFERENCE = LANGUAGES[0]
 # Seconds that a call waits for the daemon, where the test wants it to wait in vain; every other call is repeated.
@@ -304,3 +304,34 @@ def test_what_was_revoked_is_asked_for_again(language: Language, tmp_path: Path,
         [b"rejected", b"1", b"refused"],
     ]
     assert daemon.seen.count(b"SUB a") == daemon.seen.count(b"SUB b") == 2
+
+
+@each_language
+def test_a_request_ends_in_its_own_time(language: Language, tmp_path: Path, start: Start) -> None:
+    """Whatever the daemon has not answered by then, and however long other calls wait for it."""
+
+    def count(connection: socket.socket, packet: bytes) -> bool:
+        key, _, value = packet.partition(b"\0")
+        if key == b"MSG end":
+            connection.send(b"MSG !\0it listens for replies only")
+        if key == b"CMSG listeners":
+            connection.send(key + (b"\x000 asked" if b" " in value else b"\x000"))
+        return key == b"CMSG listeners"
+
+    script = Reticent(b"MSG end\0", count)
+    with ScriptedDaemon(tmp_path / "bus", script) as daemon:
+        driver = start(language)
+        driver("timeout", str(10 * PATIENCE))
+        driver.open(daemon.path)
+        try:
+            for silence in (b"CMSG listen", b"CMSG ping", b"CMSG listeners\0a", b"CMSG listeners\0a "):
+                script.silence = silence
+                assert driver.error("request", "a", "?", "0.1") == "timeout"
+                driver("pub", "end", "")
+            script.silence = b"CMSG listeners\0a"
+            assert driver("request", "a", "?", "0.1", 2) == []
+            driver("pub", "end", "")
+            assert driver.messages() == []
+        finally:
+            script.forget()
+            driver("close")

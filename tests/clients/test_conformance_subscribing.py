@@ -15,7 +15,7 @@ import pytest
 
 from tests.clients.conftest import Start
 from tests.clients.drivers import LATEST, Driver, Language, each_language, unless_lacking
-from tests.clients.scripted_daemon import ScriptedDaemon
+from tests.clients.scripted_daemon import Reticent, ScriptedDaemon
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PacketClient, wait_until
 from tests.plain_bccn import free_port
@@ -314,3 +314,34 @@ def test_an_unsub_without_room_goes_when_there_is_some(
             driver("close")
     asked = [packet for packet in daemon.seen if packet in (b"SUB a", b"UNSUB a", b"SUB b")]
     assert asked in ([b"SUB a", b"UNSUB a", b"SUB b"], [b"SUB b"])
+
+
+@each_language
+def test_a_listen_given_up_leaves_nothing(language: Language, tmp_path: Path, start: Start) -> None:
+    """The daemon then delivers what is for all, and the client drops it; what waits already, too."""
+    sent: list[bytes] = []
+
+    def deliver(connection: socket.socket, packet: bytes) -> bool:
+        if packet.startswith(b"MSG "):
+            connection.send(b"MSG !\0" + packet.partition(b"\0")[2])
+        return False
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet.rstrip(b"\0") == b"CMSG listen" and not sent:
+            sent.append(packet)
+            connection.send(b"MSG !\0early")
+        return late(connection, packet)
+
+    late = Reticent(b"MSG ", deliver)
+    with ScriptedDaemon(tmp_path / "bus", script) as daemon:
+        driver, _ = started(language, daemon.path, start)
+        try:
+            late.silence = b"CMSG listen"
+            assert driver.error("listen", "first") == "timeout"
+            driver.patiently("pub", "x", "late")
+            assert messages(driver) == []
+            driver.patiently("listen")
+            driver.patiently("pub", "x", "now")
+            assert messages(driver) == [("!", b"now")]
+        finally:
+            driver("close")  # or the daemon would wait for it

@@ -5,9 +5,12 @@ from pathlib import Path
 
 from tests.clients.conftest import Start
 from tests.clients.drivers import LATEST, Driver, Language, each_language, unless_lacking
-from tests.clients.scripted_daemon import ScriptedDaemon
+from tests.clients.scripted_daemon import Reticent, ScriptedDaemon
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PacketClient, wait_until
+
+# Seconds that a call waits for the daemon, where the test wants it to wait in vain; every other call is repeated.
+BRIEF = 0.3
 
 
 def news(driver: Driver) -> list[bytes]:
@@ -81,4 +84,48 @@ def test_a_new_connection_watches_again(language: Language, tmp_path: Path, star
             else:
                 assert news(driver) == [b"wanted", b"a", b"no" if state == b"no" else b"yes"]
         assert daemon.seen.count(b"CMSG watch\0gone") == 1
+        driver("close")
+
+
+@each_language
+def test_a_watch_given_up_is_taken_back(language: Language, tmp_path: Path, start: Start) -> None:
+    """But not one that was there before. What the daemon says of it late reaches nobody, and a new connection does
+    not hear of it."""
+    asked: list[bytes] = []
+
+    def tell(connection: socket.socket, packet: bytes) -> bool:
+        if not packet.startswith(b"CMSG watch\0"):
+            return False
+        pattern = packet.partition(b"\0")[2]
+        again = pattern in asked and pattern == b"given-up"
+        asked.append(pattern)
+        connection.send(packet)
+        connection.send(b"CMSG wanted\0%b %b" % (b"no" if again else b"here", pattern))
+        return True
+
+    script = Reticent(b"CMSG unwatch\0given-up", tell)
+    with ScriptedDaemon(tmp_path / "bus", script) as daemon:
+        driver = start(language)
+        driver("timeout", str(BRIEF))
+        driver.patiently("open", str(daemon.path))
+        driver.patiently("watch", "held")
+        assert news(driver) == [b"wanted", b"held", b"yes"]
+        taken_back = daemon.seen.count(b"CMSG unwatch\0held")
+        script.silence = b"CMSG watch\0"
+        assert driver.error("watch", "held") == "timeout"
+        assert driver.error("watch", "given-up") == "timeout"
+        wait_until(lambda: b"CMSG unwatch\0given-up" in daemon.seen, "the end of the watch")
+        driver.patiently("watch", "given-up")
+        assert news(driver) == [b"wanted", b"given-up", b"no"]
+        assert daemon.seen.count(b"CMSG unwatch\0held") == taken_back
+        script.silence = b"CMSG watch\0"
+        assert driver.error("watch", "lost") == "timeout"
+        wait_until(lambda: b"CMSG unwatch\0lost" in daemon.seen, "the end of another watch")
+        script.forget()
+        seen = len(daemon.seen)
+        daemon.hang_up()
+        driver.await_reconnection()
+        driver.patiently("barrier")
+        watched = [packet for packet in daemon.seen[seen:] if b"watch\0" in packet]
+        assert sorted(watched) == [b"CMSG watch\0given-up", b"CMSG watch\0held"]
         driver("close")

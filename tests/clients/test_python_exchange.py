@@ -47,7 +47,7 @@ class ScriptedSession(Session):
 
     async def _available(self, timeout: float | None = None) -> None: ...
 
-    async def _transmit(self, *packets: tuple[bytes, int]) -> None:
+    async def _transmit(self, *packets: tuple[bytes, int], **_: object) -> None:
         self.sent += [packet for packet, _ in packets]
 
     async def _ask(self, key: str, value: str | None = None, **_: object) -> str:
@@ -265,7 +265,7 @@ def test_a_rejected_request_raises(request_a: Make, monkeypatch: pytest.MonkeyPa
     session = ScriptedSession("1")
     error = bccn.RejectedError("too-large", "MSG a: 1500 bytes")
 
-    async def reject(packet: bytes, messages: int = 1) -> None:
+    async def reject(*_: object, **__: object) -> None:
         assert session._exchanges.blame(error)
 
     monkeypatch.setattr(session, "_transmit", reject)

@@ -10,7 +10,7 @@ import pytest
 
 import bccn
 from tests.clients.conftest import Connect
-from tests.clients.scripted_daemon import ScriptedDaemon
+from tests.clients.scripted_daemon import Reticent, ScriptedDaemon
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 
@@ -56,23 +56,40 @@ def test_another_callback_is_told_anew(connect: Connect) -> None:
     assert len(first) == 1
 
 
-def test_a_watch_given_up_is_taken_back(tmp_path: Path) -> None:
-    """But not one that was there before."""
-    silent: list[bytes] = [b"CMSG watch\0a"]
-    with (
-        ScriptedDaemon(tmp_path / "bus", lambda _, packet: packet in silent) as daemon,
-        bccn.Client(daemon.path, timeout=PATIENCE) as client,
-    ):
-        client.watch("b", lambda *_: None)
-        silent.append(b"CMSG watch\0b")
-        client._timeout = 0.2
-        for pattern in ("a", "b"):
-            with pytest.raises(bccn.TimedOutError):
-                client.watch(pattern, lambda *_: None)
-        client._timeout = PATIENCE
-        silent.clear()
-        wait_until(lambda: b"CMSG unwatch\0a" in daemon.seen, "the end of the watch")
-        assert b"CMSG unwatch\0b" not in daemon.seen
+@pytest.mark.parametrize("room", [0, 1], ids=["unsent", "sent"])
+def test_a_watch_given_up_ends_no_other_call(room: int, tmp_path: Path) -> None:
+    """Neither one that is to be answered, nor one that has not left yet."""
+    script = Reticent(b"CMSG ping")
+    with ScriptedDaemon(tmp_path / "bus", script) as daemon:
+
+        async def main() -> None:
+            told: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+            async with asyncio.timeout(PATIENCE), bccn.AsyncClient(daemon.path, timeout=PATIENCE) as bus:
+
+                def watch() -> asyncio.Task[None]:
+                    return asyncio.create_task(bus.watch("a", lambda *news: told.put_nowait(news)))
+
+                script.silence = b"CMSG watch\0"
+                first = watch()
+                await asyncio.to_thread(wait_until, lambda: b"CMSG watch\0a" in daemon.seen, "a watch")
+                assert bus._transport is not None
+                with pytest.MonkeyPatch.context() as patch:
+                    if not room:
+                        patch.setattr(bus._transport, "send", lambda _: False)
+                    second = watch()
+                    await asyncio.sleep(0)
+                    first.cancel()
+                    await asyncio.wait([first])
+                await bus.barrier()
+                await second
+                daemon.say(b"CMSG wanted\0here a")
+                assert await told.get() == ("a", True)
+
+        asyncio.run(main())
+    asked = [packet for packet in daemon.seen if b"watch\0" in packet]
+    assert (
+        asked == [b"CMSG watch\0a"] * 2 if room else [b"CMSG watch\0a", b"CMSG unwatch\0a", b"CMSG watch\0a"]
+    )
 
 
 def test_a_watch_that_ended_tells_nothing(connect: Connect) -> None:

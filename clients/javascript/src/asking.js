@@ -27,11 +27,17 @@ export async function* ask(session, channel, payload, how) {
   if (!(count >= 1)) throw new InvalidError(`${count} replies: must be 1 or more`);
   const { exchanges, inbox } = session;
   const deadline = now() + timeout;
-  await session.available({ timeout, signal });
+  const within = () => ({ timeout: deadline - now(), signal });
+  await session.available(within());
   const exchange = exchanges.begin(channel);
   const { replies } = exchange;
   try {
-    exchange.isSettled = (await publishRequest(session, exchange, payload, signal)) || waitAnyway || exchange.isSettled;
+    try {
+      exchange.isSettled = (await publishRequest(session, exchange, payload, within)) || waitAnyway || exchange.isSettled;
+    } catch (error) {
+      if (error instanceof TimedOutError) return; // the time is over, which ends the replies
+      throw error;
+    }
     let due = now() + ASK_AFTER;
     for (let came = 0, questions = QUESTIONS; came < count; ) {
       const reply = inbox.take(replies);
@@ -46,7 +52,7 @@ export async function* ask(session, channel, payload, how) {
         if (!questions--) throw new NobodyListensError(`nobody listens to ${channel}`);
         due = now() + ASK_EVERY;
         try {
-          await askOthers(session, exchange, { timeout: deadline - now(), signal });
+          await askOthers(session, exchange, within());
         } catch (error) {
           if (!(error instanceof TimedOutError)) throw error;
         }
@@ -66,9 +72,9 @@ export async function* ask(session, channel, payload, how) {
  * @param {Session} session
  * @param {Exchange} exchange
  * @param {Payload} payload
- * @param {AbortSignal} [signal]
+ * @param {() => Patience} within  what is left of the time
  */
-async function publishRequest(session, exchange, payload, signal) {
+async function publishRequest(session, exchange, payload, within) {
   const question = encoded(payload);
   const token = encoded(`${exchange.token}\n`);
   const whole = new Uint8Array(token.length + question.length);
@@ -76,15 +82,15 @@ async function publishRequest(session, exchange, payload, signal) {
   whole.set(question, token.length);
   const packet = buildMessage(exchange.channel, whole);
   if (!session.wishes.has("listen")) {
-    await session.ask("listen", undefined, { signal, granted: () => void session.wishes.set("listen", "") });
+    await session.ask("listen", undefined, { ...within(), granted: () => void session.wishes.set("listen", "") });
   } else if (!session.ledger.isConfirmed) {
-    await session.ask("ping", undefined, { signal });
+    await session.ask("ping", undefined, within());
   }
   exchange.isOnItsWay = true;
-  await session.transmit([{ packet, messages: 1 }], { signal });
+  await session.transmit([{ packet, messages: 1 }], within());
   let listeners = "";
   try {
-    listeners = await session.ask("listeners", exchange.channel, { signal });
+    listeners = await session.ask("listeners", exchange.channel, within());
   } catch (error) {
     // A daemon that does not know the question is older, and it is not known whether anybody listens.
     if (!exchange.rejection && !(error instanceof RejectedError && error.code === "unknown-key")) throw error;

@@ -277,7 +277,7 @@ export class Session {
       this.#asked.shift();
       this.ledger.confirm(asked.published);
       asked.value = value;
-      if (!asked.error) asked.granted?.(value);
+      if (!asked.error && !asked.done) asked.granted?.(value); // nobody wants what was given up
       asked.finish();
     } // Others are news of a newer daemon.
   }

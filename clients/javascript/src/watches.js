@@ -17,6 +17,9 @@ import { buildControl } from "./protocol.js";
 export class Watches {
   /** By pattern. @type {Map<string, Watch>} */
   #all = new Map();
+  /** Calls that wait for the daemon, by pattern, and whether it may agree to one that has failed.
+   *  @type {Map<string, {calls: number, isOwed: boolean}>} */
+  asking = new Map();
   #isOver;
 
   /** @param {() => boolean} isOver  nobody is told any more */
@@ -80,18 +83,34 @@ export class Watches {
  */
 export async function watch(session, pattern, callback, patience) {
   if (typeof callback !== "function") throw new InvalidError("to watch needs a callback");
-  let isGivenUp = false;
+  const { watches } = session;
   const entry = new Entry([buildControl("watch", pattern)], { key: "watch" });
-  entry.granted = () => void (isGivenUp || session.watches.begin(pattern, callback));
+  entry.granted = () => watches.begin(pattern, callback);
+  const asking = watches.asking.get(pattern) ?? { calls: 0, isOwed: false };
+  watches.asking.set(pattern, asking);
+  asking.calls++;
   try {
     await session.deliver(entry, patience);
   } catch (error) {
-    isGivenUp = true;
-    if (entry.sent && session.isConnected && !entry.error && !session.watches.has(pattern)) {
-      session.post(new Entry([buildControl("unwatch", pattern)], { key: "unwatch" }));
-    }
+    asking.isOwed ||= entry.sent > 0 && session.isConnected && !entry.error;
     throw error;
+  } finally {
+    if (!--asking.calls) {
+      watches.asking.delete(pattern);
+      if (asking.isOwed && session.isConnected && !watches.has(pattern)) takeBack(session, pattern);
+    }
   }
+}
+
+/**
+ * Has the daemon end a watch of which nobody is told, without waiting for it.
+ * @param {Session} session
+ * @param {string} pattern
+ */
+function takeBack(session, pattern) {
+  const entry = new Entry([buildControl("unwatch", pattern)], { key: "unwatch" });
+  entry.done = true; // for nobody: a new connection has no such watch
+  session.post(entry);
 }
 
 /**

@@ -68,3 +68,24 @@ test("a watch that was given up is not told, nor asked for again", async () => {
   assert.equal(door.seen.filter((packet) => packet === "CMSG unwatch\0a").length, 1);
   await bus.close();
 });
+
+test("a watch given up ends no other call", async () => {
+  const door = new FakeDoor((packet) => packet.includes("watch\0"));
+  const asked = () => door.seen.filter((packet) => packet.includes("watch\0"));
+  const bus = await door.connect();
+  const given = assert.rejects(bus.watch("a", () => {}, { timeout: 1 }), { code: "timeout" });
+  /** @type {boolean[]} */
+  const told = [];
+  const kept = bus.watch("a", (_, wanted) => void told.push(wanted));
+  await given;
+  for (const packet of asked()) door.say(packet);
+  await kept;
+  door.say("CMSG wanted\0here a");
+  await bus.barrier();
+  assert.deepEqual([asked(), told], [["CMSG watch\0a", "CMSG watch\0a"], [true]]);
+  const both = [1, 2].map((timeout) => assert.rejects(bus.watch("b", () => {}, { timeout }), { code: "timeout" }));
+  await Promise.all(both);
+  while (asked().length < 5) await settled();
+  assert.equal(asked()[4], "CMSG unwatch\0b");
+  await bus.close();
+});

@@ -232,6 +232,10 @@ class Inbox(Waiting):
     def withdraw(self, held: Held, newest: list[Message]) -> None:
         """Drop what comes for nothing else, and what has come behind those that were the ``newest``."""
         self.withdrawn.add(held)
+        self.drop_unasked(newest)
+
+    def drop_unasked(self, newest: list[Message]) -> None:
+        """Drop what is unwanted, as something has failed, behind those that were the ``newest``."""
         self.overhears = True
         self.reroute()
         for queue in () if self.is_tap else (self.backlog, self.received):

@@ -117,9 +117,18 @@ class Operations(Session):
 
         Any subscription has them delivered as well.
         """
-        self._inbox.listen(callback)
+        inbox, newest = self._inbox, self._inbox.newest()
+        before = inbox.listener
+        inbox.listen(callback)
+        ours = inbox.listener
+        try:
+            await self._ask("listen")
+        except BaseException:
+            if inbox.listener is ours:
+                inbox.listener = before
+            inbox.drop_unasked(newest)
+            raise
         self._wishes["listen"] = None
-        await self._ask("listen")
 
     async def request(
         self: Session, channel: str, payload: bytes | str = b"", timeout: float | None = None,
@@ -143,12 +152,15 @@ class Operations(Session):
     ) -> AsyncGenerator[Message]:  # fmt: skip
         """The replies as they come, at most ``count``, until ``timeout`` seconds have passed; see ``Client``."""
         timeout = self._timeout if timeout is None else timeout
+        deadline, questions = monotonic() + timeout, QUESTIONS
         await self._available(timeout)
         exchanges = self._exchanges
         exchange = exchanges.begin(channel, count)
-        deadline, questions = monotonic() + timeout, QUESTIONS
         try:
-            listeners = await Operations._publish_request(self, exchange, payload)
+            try:
+                listeners = await Operations._publish_request(self, exchange, payload, deadline)
+            except TimedOutError:  # the time is over, which ends the replies
+                return
             exchange.settled |= wait_anyway or listeners != "0"
             ask_at = monotonic() + ASK_AFTER
             while True:
@@ -164,7 +176,7 @@ class Operations(Session):
                     if not questions:
                         raise NobodyListensError(f"nobody listens to {channel}")
                     questions, ask_at = questions - 1, now + ASK_EVERY
-                    with suppress(TimedOutError):  # the time is over, which ends the replies
+                    with suppress(TimedOutError):
                         await Operations._ask_other_hosts(self, exchange, deadline - now)
                 self._check(asks=True)
                 await self._wait(exchange, deadline if exchange.settled else min(deadline, ask_at))
@@ -183,17 +195,25 @@ class Operations(Session):
             await self._deliver(entry)
         except BaseException:
             if entry.sent and self.connected and entry.error is None and pattern not in self._watches:
-                self._unsent.append(Entry(build_control("unwatch", pattern), key="unwatch"))
-                self._flush()
+                Operations._take_back(self, entry, pattern)
             raise
         self._watches[pattern] = callback, None
         self._settle()
+
+    def _take_back(self: Session, entry: Entry, pattern: str) -> None:
+        """Have the watch of ``entry`` ended, without waiting for it, unless another call waits for one like it."""
+        alike = [each for each in (*self._asked, *self._unsent) if each.packets == entry.packets]
+        other = next((each for each in alike if not each.done), None)
+        if other not in self._asked:
+            end = Entry(build_control("unwatch", pattern), key="unwatch")
+            end.done = True  # a new connection has no such watch
+            self._unsent.insert(self._unsent.index(other) if other else len(self._unsent), end)
+            self._flush()
 
     async def unwatch(self: Session, pattern: str) -> None:
         """Tell no more of that."""
         self._watches.pop(pattern, None)
         await self._ask("unwatch", pattern)
-        self._news.pop(pattern, None)
 
     async def set_name(self: Session, name: str) -> None:
         """Take another src; kept over reconnections. Raises RejectedError (bad-name, name-taken, refused)."""
@@ -241,19 +261,21 @@ class Operations(Session):
         answer: dict[str, Any] = json.loads(await self._ask(key, value))
         return answer
 
-    async def _publish_request(self: Session, exchange: Exchange, payload: bytes | str) -> str:
+    async def _publish_request(
+        self: Session, exchange: Exchange, payload: bytes | str, deadline: float
+    ) -> str:
         """Publish it once; returns how many listen on this host. What was published before is confirmed first."""
         packet = build_msg(exchange.channel, with_token(exchange.token, payload))
         if "listen" not in self._wishes:
-            await self._ask("listen")
-            self._wishes["listen"] = None
-            self._inbox.overhears = True
+            self._inbox.overhears = True  # also if it fails
             self._inbox.reroute()
+            await self._ask("listen", timeout=deadline - monotonic())
+            self._wishes["listen"] = None
         elif self._published != self._confirmed or self._batches:
-            await self._ask("ping")
+            await self._ask("ping", timeout=deadline - monotonic())
         exchange.on_its_way = True
-        await self._transmit((packet, 1))
-        listeners = await self._ask("listeners", exchange.channel)
+        await self._transmit((packet, 1), timeout=deadline - monotonic())
+        listeners = await self._ask("listeners", exchange.channel, timeout=deadline - monotonic())
         exchange.on_its_way = False
         if exchange.error is not None:
             raise exchange.error

@@ -266,7 +266,8 @@ class Session:
         else:
             self._due += next(self._pauses)
         if self._until is not None:
-            in_vain = self._due > self._until[self._fault.reason == BUSY] or error is not self._fault
+            may_pass = error is self._fault or error.code == "limit"
+            in_vain = self._due > self._until[self._fault.reason == BUSY] or not may_pass
         else:
             in_vain = self._was_connected and not self._reconnect
         self._let_go(error if in_vain else None)
@@ -364,6 +365,8 @@ class Session:
             self._notify(Notice("closing", f"the daemon closes the connection: {value}"))
         elif self._asked and self._asked[0].expected == key:
             entry = self._asked.popleft()
+            if key == "watch":
+                self._news.pop(value, None)  # of an earlier one
             self._confirmed = max(self._confirmed, entry.published)
             entry.value = value
             if key == "tap":
@@ -455,13 +458,13 @@ class Session:
         if not self.connected:
             await self._deliver(Entry(), timeout)
 
-    async def _transmit(self, *packets: tuple[bytes, int]) -> None:
-        """Publish, through reconnections and a full socket, within ``_timeout``: packets with so many messages."""
+    async def _transmit(self, *packets: tuple[bytes, int], timeout: float | None = None) -> None:
+        """Publish, through reconnections and a full socket, each in time: packets with so many messages."""
         for packet, messages in packets:
             try:
                 self._send(packet, NO_SIGNAL)
             except OSError:
-                await self._deliver(Entry(packet, messages=messages))
+                await self._deliver(Entry(packet, messages=messages), timeout)
             else:
                 self._published += messages
 

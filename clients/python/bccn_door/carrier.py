@@ -24,7 +24,7 @@ from contextlib import suppress
 from threading import Thread
 from time import monotonic, sleep
 
-from bccn.errors import BccnError, ProtocolError, RefusedError, UnavailableError
+from bccn.errors import BccnError, ProtocolError, UnavailableError, rejected
 from bccn.transport import MEMORY_PAUSE, NO_SIGNAL, PACKET_LIMIT, Credentials, Transport, off_standard
 from bccn_door.address import connected, fault
 from bpmux.endpoint import Endpoint
@@ -272,8 +272,8 @@ def _would_block(error: OSError) -> bool:
 def _reason(payload: bytes) -> BccnError:
     """Why the door closes the session: ``<code> <text>``, or nothing."""
     code, _, text = payload.decode("utf-8", "backslashreplace").partition(" ")
-    if code == "refused":
-        return RefusedError(code, text)
+    if code in ("refused", "limit:"):
+        return rejected(f"{code.removesuffix(':')} {text}")
     return UnavailableError(
         text if code == "unavailable" else f"{code} {text}".strip() or "the daemon went away"
     )

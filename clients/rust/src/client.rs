@@ -141,8 +141,7 @@ impl Client {
     }
 
     fn listen_by(&self, callback: Option<Callback>) -> Result<()> {
-        let change = Change::Listen(callback);
-        self.run(self.shared.control("listen", "", change, self.shared.usual_deadline())).map(drop)
+        self.run(self.shared.listen(callback))
     }
 
     /// Waits for the next message of the client's stream, for ever and over reconnections, and calls the callbacks

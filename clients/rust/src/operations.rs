@@ -341,13 +341,19 @@ impl Shared {
         }
     }
 
-    async fn transmit(&self, packet: &[u8], messages: u64, deadline: Deadline, mut wait: Wait) -> Result<()> {
+    async fn transmit(&self, packet: &[u8], messages: u64, deadline: Deadline, wait: Wait) -> Result<()> {
+        self.rest(wait).await;
+        self.send_until(packet, messages, deadline).await
+    }
+
+    /// Hands over one packet with so many messages, in this time.
+    pub(crate) async fn send_until(&self, packet: &[u8], messages: u64, deadline: Deadline) -> Result<()> {
         loop {
-            self.rest(wait).await;
-            match self.lock()?.hand_over(packet, messages, deadline)? {
+            let wait = match self.lock()?.hand_over(packet, messages, deadline)? {
                 Step::Done(()) => return Ok(()),
-                Step::Wait(again) => wait = again,
-            }
+                Step::Wait(wait) => wait,
+            };
+            self.rest(wait).await;
         }
     }
 
@@ -471,11 +477,36 @@ impl Shared {
         result.map(drop)
     }
 
+    /// Listens, in place of an earlier call. Where it fails, what comes for it alone is dropped.
+    pub(crate) async fn listen(&self, callback: Option<Callback>) -> Result<()> {
+        let packet = build_control("listen", "")?;
+        let said = AtomicU64::new(0);
+        let since = self.lock()?.inbox.next_serial();
+        let _ended = AtEnd(|| {
+            let mut session = self.peek();
+            if said.load(Ordering::Relaxed) == session.connection {
+                session.sift(since);
+            }
+        });
+        let question = Question { change: Change::Listen(callback), ..Question::new(Some(&packet), &said) };
+        self.ask(question, self.usual_deadline()).await.map(drop)
+    }
+
     // --- watching ---
 
     pub(crate) async fn watch(&self, pattern: &str, callback: OnNews) -> Result<()> {
-        let change = Change::Watch(Watch::new(pattern, callback));
-        self.control("watch", pattern, change, self.usual_deadline()).await.map(drop)
+        let packet = build_control("watch", pattern)?;
+        let watch = Watch::new(pattern, callback);
+        let (said, agreed) = (AtomicU64::new(0), AtomicU64::new(0));
+        let _ended = AtEnd(|| {
+            if agreed.load(Ordering::Relaxed) == 0 {
+                self.peek().give_up_watch(&watch, said.load(Ordering::Relaxed));
+            }
+        });
+        let question = Question { change: Change::Watch(watch.clone()), ..Question::new(Some(&packet), &said) };
+        self.ask(question, self.usual_deadline()).await?;
+        agreed.store(1, Ordering::Relaxed);
+        Ok(())
     }
 
     pub(crate) async fn unwatch(&self, pattern: &str) -> Result<()> {

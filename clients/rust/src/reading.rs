@@ -125,7 +125,7 @@ impl Session {
         if message.channel.starts_with('!') {
             return subscriptions.is_empty();
         }
-        self.withdrawn.iter().any(|each| matches(&each.pattern))
+        self.withdrawn.iter().any(|each| each.pattern.as_deref().is_some_and(matches))
             && !subscriptions.iter().any(|each| matches(&each.pattern))
     }
 
@@ -150,6 +150,7 @@ impl Session {
             _ => {
                 match key {
                     "whoami" | "name" => self.name.clone_from(&value),
+                    "watch" => self.forget_news(&value),
                     "pack" => self.pack_limit = value.strip_prefix("on ").map_or(0, |limit| limit.parse().unwrap_or(0)),
                     _ => {} // another answer, or a notice of a newer daemon
                 }

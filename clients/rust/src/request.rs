@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::error::Code;
 use crate::inbox::Source;
 use crate::operations::Question;
-use crate::protocol::{cut, Handle, Message};
+use crate::protocol::{append_msg, cut, Handle, Message};
 use crate::session::{is_past, Change, Deadline, Session, BACKLOG_LIMIT};
 use crate::{Client, Error, Result};
 
@@ -138,11 +138,14 @@ impl Inquiry {
             (session.hearing || session.inbox.listens(), session.published > session.confirmed)
         };
         if !hears {
+            shared.lock()?.overhears = true; // also if it fails
             shared.control("listen", "", Change::Hear, self.deadline).await?;
         } else if unconfirmed {
             shared.ask(Question::new(None, &AtomicU64::new(0)), self.deadline).await?;
         }
-        shared.publish("", &self.channel, head.as_bytes(), payload).await?;
+        let mut packet = Vec::new();
+        append_msg(&mut packet, "", &self.channel, head.as_bytes(), payload)?;
+        shared.send_until(&packet, 1, self.deadline).await?;
         let listeners = shared.control("listeners", &self.channel, Change::Nothing, self.deadline).await;
         let mut session = shared.lock()?;
         let Some(exchange) = session.exchange(self.number) else { return Err(Error::closed()) };

@@ -128,11 +128,12 @@ impl Ask {
     }
 }
 
-/// An UNSUB that nobody waits for.
+/// An UNSUB or unwatch that nobody waits for.
 pub(crate) struct Withdrawal {
-    pub(crate) pattern: String,
-    said: bool,           // the UNSUB has left
-    pub(crate) ping: u64, // the number of the ping behind it; 0: not sent yet
+    packet: String,
+    pub(crate) pattern: Option<String>, // of an UNSUB
+    said: bool,                         // the packet has left
+    pub(crate) ping: u64,               // the number of the ping behind it; 0: not sent yet
 }
 
 /// What a new connection is told.
@@ -353,11 +354,21 @@ impl Session {
 
     /// Has an UNSUB sent, without waiting for it. What came for it since that serial number reaches nobody.
     pub(crate) fn withdraw(&mut self, pattern: &str, since: u64) {
-        self.withdrawn.push(Withdrawal { pattern: pattern.into(), said: false, ping: 0 });
+        self.send_later(format!("UNSUB {pattern}"), Some(pattern.into()));
+        self.sift(since);
+    }
+
+    /// Drops what came since that serial number for nothing but what has failed.
+    pub(crate) fn sift(&mut self, since: u64) {
         self.overhears = true;
         let mut inbox = take(&mut self.inbox);
         self.missing += inbox.drop_since(since, |subscriptions, message| self.is_unwanted(subscriptions, message));
         self.inbox = inbox;
+    }
+
+    /// Has an UNSUB of this pattern sent, or an unwatch, without waiting for it.
+    pub(crate) fn send_later(&mut self, packet: String, pattern: Option<String>) {
+        self.withdrawn.push(Withdrawal { packet, pattern, said: false, ping: 0 });
         if self.is_connected() {
             let _ = self.take_back(); // what finds no room goes before the next question
         }
@@ -367,7 +378,7 @@ impl Session {
     pub(crate) fn take_back(&mut self) -> Result<Sent> {
         while let Some(index) = self.withdrawn.iter().position(|each| each.ping == 0) {
             if !self.withdrawn[index].said {
-                let packet = format!("UNSUB {}", self.withdrawn[index].pattern);
+                let packet = self.withdrawn[index].packet.clone();
                 match self.send(packet.as_bytes())? {
                     Sent::Yes => self.withdrawn[index].said = true,
                     other => return Ok(other),

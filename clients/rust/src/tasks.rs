@@ -116,7 +116,7 @@ impl AsyncClient {
 
     /// Has messages to all (`!`) and to this program delivered: [`AsyncClient::receive`] returns them.
     pub async fn listen(&self) -> Result<()> {
-        self.keep("listen", "", Change::Listen(None)).await
+        self.run(self.shared().listen(None)).await
     }
 
     /// Waits for the next message that is for no subscription, for ever and over reconnections.

@@ -38,17 +38,39 @@ impl Session {
         }
     }
 
-    /// Keeps what the daemon says of a watch, `<where> <pattern>`. Of a new one it says that before the pong.
-    pub(crate) fn handle_wanted(&mut self, value: &str) {
-        let (place, pattern) = value.split_once(' ').unwrap_or((value, ""));
+    /// Ends a watch that has failed. If it has left on this connection, and there was none before, it is taken back.
+    pub(crate) fn give_up_watch(&mut self, watch: &Watch, said: u64) {
+        let agreed = self.watches.iter().any(|each| Arc::ptr_eq(&each.callback, &watch.callback));
+        if agreed {
+            self.end_watch(&watch.pattern);
+        }
+        let held = self.watches.iter().any(|each| each.pattern == watch.pattern);
+        if !held && self.socket.is_some() && (agreed || said == self.connection) {
+            self.send_later(format!("CMSG unwatch\0{}", watch.pattern), None);
+        }
+    }
+
+    /// The watches of a pattern: one that is there, and one that is being asked for.
+    fn watches_of<'a>(&'a mut self, pattern: &'a str) -> impl Iterator<Item = &'a mut Watch> {
         let asked = match &mut self.ask {
             Some(Ask { change: Change::Watch(watch), .. }) => Some(watch),
             _ => None,
         };
-        for watch in self.watches.iter_mut().chain(asked).filter(|each| each.pattern == pattern) {
+        self.watches.iter_mut().chain(asked).filter(move |each| each.pattern == pattern)
+    }
+
+    /// Keeps what the daemon says of a watch, `<where> <pattern>`. Of a new one it says that before the pong.
+    pub(crate) fn handle_wanted(&mut self, value: &str) {
+        let (place, pattern) = value.split_once(' ').unwrap_or((value, ""));
+        self.news = true;
+        for watch in self.watches_of(pattern) {
             watch.wanted = Some(place != "no"); // a newer daemon may have more words
-            self.news = true;
         }
+    }
+
+    /// The daemon has agreed to a watch: what it had said of the pattern belongs to an earlier one.
+    pub(crate) fn forget_news(&mut self, pattern: &str) {
+        self.watches_of(pattern).for_each(|watch| watch.wanted = watch.told);
     }
 
     /// A callback, and what it is to be told.

@@ -162,7 +162,7 @@ def test_a_connection_that_breaks_is_made_again(tmp_path: Path) -> None:
             "this certificate is nobody's (refused)",
         ),
         (b"unavailable no daemon at /x", bccn.UnavailableError, "no daemon at /x"),
-        (b"limit: too many are open", bccn.UnavailableError, "limit: too many are open"),
+        (b"limit: too many are open", bccn.RejectedError, "too many are open (limit)"),
     ],
 )
 def test_a_door_that_lets_nobody_in_says_why(
@@ -265,3 +265,18 @@ def test_a_client_may_close_while_nothing_connects(tmp_path: Path) -> None:
         assert not transport.wait(READABLE, time.monotonic() + 0.05)
         transport.close()
         transport.close()
+
+
+def test_a_place_at_a_full_door_is_waited_for(tmp_path: Path) -> None:
+    turned_away: list[bytes] = []
+
+    def script(door: ScriptedDoor, packet: bytes) -> bool:
+        if turned_away:
+            return False
+        turned_away.append(packet)
+        door.end(b"limit: too many are open")
+        return True
+
+    with ScriptedDoor(tmp_path / "door", script) as door, connected(door, wait=PATIENCE) as bus:
+        assert bus.name
+    assert turned_away

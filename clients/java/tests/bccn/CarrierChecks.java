@@ -16,6 +16,8 @@ import java.nio.channels.SocketChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.Deque;
 import java.util.List;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLServerSocket;
@@ -46,8 +48,13 @@ final class CarrierChecks {
                 () -> overTls(options -> options.cert(file("own.pem"), file("own.key")).serverName("elsewhere"),
                         Code.UNAVAILABLE));
         Checks.run("a door of an authority that is not ours is none",
-                () -> overTls(options -> options.cert(file("own.pem"), file("own.key")).ca(file("own.pem")),
-                        Code.UNAVAILABLE));
+                () -> {
+                    String said = overTls("ca.pem",
+                            options -> options.cert(file("own.pem"), file("own.key")).ca(file("own.pem")),
+                            Code.UNAVAILABLE);
+                    same(said.endsWith(": its certificate is of nobody that we trust; the option ca names whom we do"),
+                            true, said);
+                });
         Checks.run("a program without a certificate is refused", () -> overTls(options -> options, Code.REFUSED));
         Checks.run("a program that the door does not trust is refused", () -> overTls("door.pem",
                 options -> options.cert(file("own.pem"), file("own.key")), Code.REFUSED));
@@ -58,6 +65,7 @@ final class CarrierChecks {
         Checks.run("a refusal is told at once", () -> fails(
                 (in, out) -> FakeDoor.serve(in, out, "refused not you".getBytes(UTF_8), packet -> null),
                 Code.REFUSED, "not you"));
+        Checks.run("a place at a full door is waited for", CarrierChecks::aFullDoor);
         Checks.run("a door that is none is a protocol error", () -> fails(
                 (in, out) -> untilItLeaves(in, out, "HTTP/1.1 400 Bad Request\r\n\r\n".getBytes(UTF_8)),
                 Code.PROTOCOL, "rule"));
@@ -125,7 +133,8 @@ final class CarrierChecks {
         overTls("ca.pem", setting, expected);
     }
 
-    private static void overTls(String trusted, Setting setting, Code expected) throws Exception {
+    /** Returns what the error says, if there is one. */
+    private static String overTls(String trusted, Setting setting, Code expected) throws Exception {
         SSLContext context = Pem.context(file(trusted), file("door.pem"), file("door.key"));
         InetAddress here = InetAddress.getByName("127.0.0.1");
         try (SSLServerSocket listener =
@@ -142,14 +151,17 @@ final class CarrierChecks {
             door.start();
             Options options = options("tls://127.0.0.1:" + listener.getLocalPort());
             Code found = null;
+            String text = "";
             try (Bccn bus = Bccn.connect(setting.with(options))) {
                 same(bus.name(), "here/test/1", "name");
                 bus.barrier();
             } catch (BccnException e) {
                 found = e.code();
+                text = e.getMessage();
             }
-            same(found, expected, "error");
+            same(found, expected, text);
             door.join();
+            return text;
         }
     }
 
@@ -177,6 +189,30 @@ final class CarrierChecks {
             } catch (BccnException e) {
                 same(e.code(), code, e.getMessage());
                 same(e.getMessage().contains(text), true, e.getMessage());
+            }
+            door.join();
+        }
+    }
+
+    private static void aFullDoor() throws Exception {
+        Path path = file("full.sock");
+        Deque<byte[]> refusals = new ArrayDeque<>(List.of("limit: too many are open".getBytes(UTF_8)));
+        try (ServerSocketChannel listener = ServerSocketChannel.open(StandardProtocolFamily.UNIX)) {
+            listener.bind(UnixDomainSocketAddress.of(path));
+            Thread door = new Thread(() -> {
+                for (int visit = 0; visit < 2; visit++) {
+                    try (SocketChannel socket = listener.accept()) {
+                        start((in, out) -> FakeDoor.serve(in, out, refusals.poll(), CarrierChecks::daemon),
+                                Channels.newInputStream(socket), Channels.newOutputStream(socket));
+                    } catch (IOException e) {
+                        return; // nobody came
+                    }
+                }
+            });
+            door.start();
+            Options options = new Options().address("unix:" + path).wait(Duration.ofSeconds(30));
+            try (Bccn bus = Bccn.connect(options.timeout(Duration.ofSeconds(30)))) {
+                same(bus.name(), "here/test/1", "name");
             }
             door.join();
         }

@@ -275,7 +275,8 @@ sub subscribe {
     if (!eval { $self->_ask("SUB $pattern", 0, $request); push @{$subscriptions}, $subscription; 1 }) {
         my $error = $@;
         @{$subscriptions} = grep { $_ != $subscription } @{$subscriptions};
-        $self->_withdraw($pattern, $last) if $request->{left} && $self->_is_open($request);
+        my $is_owed = $request->{left} && $self->_is_open($request);
+        $self->_withdraw("UNSUB $pattern", $subscription->{regex}, $last) if $is_owed;
         die $error; ## no critic (RequireCarping)
     }
     return $self->_reroute;
@@ -293,13 +294,14 @@ sub unsubscribe {
     my $subscriptions = $self->{subscriptions};
     my ($last) = grep { $subscriptions->[$_]{pattern} eq $pattern } reverse 0 .. $#{$subscriptions};
     $self->_fail('invalid', "pattern $pattern: not subscribed") if !defined $last;
-    splice @{$subscriptions}, $last, 1;
+    my $regex = splice(@{$subscriptions}, $last, 1)->{regex};
     $self->_reroute;
     my $is_said = !$self->_unsay("SUB $pattern");
     my $request = { socket => $self->{socket} }; # a new connection has no such subscription
     if (!eval { $self->_ask($is_said ? "UNSUB $pattern" : undef, 1, $request); 1 }) {
         my $error = $@;
-        $self->_withdraw($pattern, $self->{backlog}[-1]) if $is_said && !$request->{left} && $self->_is_open($request);
+        my $is_owed = $is_said && !$request->{left} && $self->_is_open($request);
+        $self->_withdraw("UNSUB $pattern", $regex, $self->{backlog}[-1]) if $is_owed;
         die $error; ## no critic (RequireCarping)
     }
     return $self->_settle;
@@ -308,7 +310,12 @@ sub unsubscribe {
 sub listen {
     my ($self, $callback) = @_;
     $self->_enter;
-    $self->_request('listen');
+    my ($last, $request) = ($self->{backlog}[-1], {});
+    if (!eval { $self->_request('listen', undef, $request); 1 }) {
+        my $error = $@;
+        $self->_sift($last) if $request->{left} && $self->_is_open($request);
+        die $error; ## no critic (RequireCarping)
+    }
     @{$self}{qw(listening listener)} = (1, $callback);
     return $self->_reroute;
 }
@@ -318,7 +325,13 @@ sub watch {
     $self->_enter;
     $self->_check_pattern($pattern);
     $self->_fail('invalid', 'to watch needs a sub') if ref $callback ne 'CODE';
-    $self->_request('watch', $pattern);
+    my $request = {};
+    if (!eval { $self->_request('watch', $pattern, $request); 1 }) {
+        my $error   = $@;
+        my $is_owed = $request->{left} && $self->_is_open($request) && !$self->{watches}{$pattern};
+        $self->_withdraw("CMSG unwatch\0$pattern") if $is_owed;
+        die $error; ## no critic (RequireCarping)
+    }
     $self->{watches}{$pattern} = { callback => $callback };
     return $self->_settle;
 }
@@ -438,16 +451,16 @@ sub request {
 sub request_many {
     my ($self, $channel, $payload, $callback, $timeout, $count) = @_;
     my $deadline = Net::Bccn::Connection::deadline_in($timeout // $self->{timeout});
-    my $patience = Net::Bccn::Connection::deadline_in($self->{timeout});
     $self->_enter;
-    $self->_ensure($deadline < $patience ? $deadline : $patience);
+    $self->_in_time($deadline, sub { $self->_ensure });
     my $pending = $self->{pending};
     my $request = { channel => $channel, token => $self->{token} . ++$self->{requests}, replies => [] };
     $self->{sifting} = 1;
     $pending->{ my $number = $self->{requests} } = $request;
     my $said = eval {
-        $self->_publish_request($request, $payload // '');
-        for (my $left = $count // Net::Bccn::Connection::NEVER; $left > 0; $left--) {
+        my $left = $count // Net::Bccn::Connection::NEVER;
+        $self->_in_time($deadline, sub { $self->_publish_request($request, $payload // '') }) or $left = 0;
+        for (; $left > 0; $left--) {
             my $reply = $self->_next_reply($request, $deadline) // last;
             $callback->($reply, $self);
         }
@@ -460,10 +473,22 @@ sub request_many {
     return $self->_settle;
 }
 
+# Does what asks the daemon in the time of a request. False: that was over before the answer.
+sub _in_time {
+    my ($self, $deadline, $code) = @_;
+    local $self->{ask_until} = $deadline;
+    return 1 if eval { $code->(); 1 };
+    my $error   = $@;
+    my $is_over = Net::Bccn::Connection::now() >= $deadline && ref $error && eval { $error->code eq 'timeout' };
+    die $error if !$is_over; ## no critic (RequireCarping)
+    return 0;
+}
+
 # Publishes a request, and finds out whether the daemon took it and whether anybody on this host listens.
 sub _publish_request {
     my ($self, $request, $payload) = @_;
     if (!$self->{listening} && !$self->{hearing}) {
+        $self->{overhears} = 1; # also if it fails
         $self->_ask('CMSG listen');
     }
     elsif ($self->{batch} || $self->{published} > $self->{confirmed}) { # any later rejection is about this request
@@ -496,7 +521,9 @@ sub _next_reply {
         return if $due == $deadline;
         next   if $request->{has_listeners};
         my $is_done = $request->{questions}++ >= QUESTIONS;
-        my $said    = $is_done ? '0' : $self->_listeners("$request->{channel} $request->{token}?");
+        my $said    = '0';
+        my $ask     = sub { $said = $self->_listeners("$request->{channel} $request->{token}?") };
+        $is_done || $self->_in_time($deadline, $ask) or return;
         $self->_fail('nobody', "nobody listens to $request->{channel}") if $said eq '0';
         $request->{has_listeners} ||= $said ne '0 asked';
         $request->{ask_at} = Net::Bccn::Connection::now() + ASK_EVERY;

@@ -15,7 +15,7 @@ package Net::Bccn::Connection;
 #    messages wait in the bounded queue of the daemon.
 # 5. The bus reports notices at the end of a call, and never while it reads a packet: the callback may call the bus.
 # 6. A subscribe that fails leaves nothing. If its SUB has left, it is withdrawn: an UNSUB and a ping follow, and until
-#    the pong the bus drops the messages that came for it alone.
+#    the pong the bus drops the messages that came for it alone. So is a watch, by an unwatch.
 # 7. A child of fork only closes its copy of the parent's connection.
 # 8. The deadline of a call holds while it connects, too: what is left of a greeting goes on in the next call. `socket`
 #    is the connection, and also `ready` once it is greeted.
@@ -30,7 +30,7 @@ use Socket qw(AF_UNIX MSG_NOSIGNAL SOCK_CLOEXEC SOCK_NONBLOCK SOCK_SEQPACKET pac
 use Time::HiRes qw(CLOCK_MONOTONIC CLOCK_REALTIME clock_gettime sleep);
 
 use Net::Bccn::Error;
-use Net::Bccn::Protocol qw(PACK pack_packets parse pattern_regex unpack_packets);
+use Net::Bccn::Protocol qw(PACK pack_packets parse unpack_packets);
 
 our $VERSION = '0.1.0';
 
@@ -114,6 +114,14 @@ sub _due {
     return @{ $self->{greeting}{packets} } ? now() + GREETING_PAUSE : $self->{greeting}{until};
 }
 
+# When a call gives up that waits for the daemon; one for a request does with that.
+sub _patience {
+    my $self     = shift;
+    my $deadline = deadline_in($self->{timeout});
+    my $until    = $self->{ask_until} // $deadline;
+    return $until < $deadline ? $until : $deadline;
+}
+
 sub _fail {
     my ($self, $code, $text) = @_;
     $self->_settle if !$self->{greets};
@@ -167,8 +175,8 @@ sub _start {
         lost_ever     => 0,
         asked         => 0,
         answered      => 0,
-        withdrawn     => [], # pattern, regex, said: the UNSUB has left, ping: the number of the ping behind it
-        overhears     => 0,  # a SUB that was withdrawn makes the daemon deliver `!`
+        withdrawn     => [], # packet, said: it has left, ping: the number of the ping behind it; of a SUB its regex
+        overhears     => 0,  # a SUB or listen that has failed makes the daemon deliver `!`
         sifting       => 0,  # not every message that comes is for the program
         published     => 0,
         confirmed     => 0,
@@ -196,7 +204,7 @@ sub _random {
 sub _ensure {
     my ($self, $deadline) = @_;
     return if $self->{ready};
-    my $patience = deadline_in($self->{timeout});
+    my $patience = $self->_patience;
     $deadline //= $patience;
     until ($self->_try($deadline)) {
         $deadline = $patience if $self->{opening} && $self->{busy} && $patience > $deadline;
@@ -466,6 +474,7 @@ sub _control {
         $self->{name} = $value if $key eq 'whoami' || $key eq 'name';
         $self->{pack_limit} = $value =~ /\Aon ([0-9]+)/ ? $1 : 0 if $key eq 'pack';
         $self->{pack_limit} = GATHERED_LIMIT if $self->{pack_limit} > GATHERED_LIMIT;
+        delete $self->{news}{$value} if $key eq 'watch'; # it was about an earlier watch
         $self->{answer} = $value if $key eq ($self->{awaited} // '');
     }
     return 1;
@@ -494,7 +503,7 @@ sub _is_unwanted {
     my $subscriptions = $self->{subscriptions};
     return 0 if !$self->{overhears} || $self->{wanted}{tap};
     return !$self->{listening} && !@{$subscriptions} if substr($message->{channel}, 0, 1) eq '!';
-    return 0 if !grep { $message->{channel} =~ $_->{regex} } @{ $self->{withdrawn} };
+    return 0 if !grep { $_->{regex} && $message->{channel} =~ $_->{regex} } @{ $self->{withdrawn} };
     return !grep { $message->{channel} =~ $_->{regex} } @{$subscriptions};
 }
 
@@ -585,7 +594,7 @@ sub _send_here {
 # Sends a packet of so many messages, over reconnections and a full socket.
 sub _transmit {
     my ($self, $packet, $messages, $deadline) = @_;
-    $deadline //= deadline_in($self->{timeout});
+    $deadline //= $self->_patience;
     do { $self->_ensure_in_time($deadline) } until $self->_send_here($packet, $deadline);
     $self->{published} += $messages;
     return;
@@ -605,7 +614,7 @@ sub _flush {
     my @packets = splice @{ $self->{batch} // return };
     $self->{batch_size} = 0;
     return if !@packets;
-    $deadline //= deadline_in($self->{timeout});
+    $deadline //= $self->_patience;
     $self->_ensure($deadline);
     my $pack = @packets > 1 && $self->{pack_limit} ? pack_packets(@packets) : '';
     return $self->_transmit($pack, scalar @packets, $deadline) if $pack ne '' && length $pack <= $self->{pack_limit};
@@ -643,7 +652,7 @@ sub _await_pong {
 # how far it has come.
 sub _ask {
     my ($self, $packet, $greeted, $request) = @_;
-    my $deadline = deadline_in($self->{timeout});
+    my $deadline = $self->_patience;
     my $socket   = $self->{socket} // 0;
     $self->_flush($deadline);
     while (1) {
@@ -669,10 +678,18 @@ sub _is_open {
     return $self->{socket} && $self->{socket} == ($request->{socket} // 0) && !$request->{rejected};
 }
 
-# Has an UNSUB sent, without waiting for it. The messages behind `$last` of the backlog that came for it reach nobody.
+# Has an UNSUB or unwatch sent, without waiting for it. The messages behind `$last` of the backlog that came for a SUB
+# reach nobody.
 sub _withdraw {
-    my ($self, $pattern, $last) = @_;
-    push @{ $self->{withdrawn} }, { pattern => $pattern, regex => pattern_regex($pattern, $self->{separator}) };
+    my ($self, $packet, $regex, $last) = @_;
+    push @{ $self->{withdrawn} }, { packet => $packet, regex => $regex };
+    $self->_sift($last) if $regex;
+    return $self->_take_back_soon;
+}
+
+# Drops those messages behind `$last` of the backlog that came for nothing but what has failed.
+sub _sift {
+    my ($self, $last) = @_;
     @{$self}{qw(overhears sifting)} = (1, 1);
     my $backlog = $self->{backlog};
     my ($at)    = defined $last ? grep { $backlog->[$_] == $last } 0 .. $#{$backlog} : ();
@@ -688,7 +705,7 @@ sub _withdraw {
         push @{$backlog}, $message;
     }
     $self->{lost} += $lost;
-    return $self->_take_back_soon;
+    return;
 }
 
 # Sends what is left to send of withdrawals.
@@ -697,7 +714,7 @@ sub _take_back {
     return 1 if !$self->{ready};
     for my $each (my @all = @{ $self->{withdrawn} }) {
         next if $each->{ping};
-        $each->{said} ||= $self->_send_here("UNSUB $each->{pattern}", $deadline) or return;
+        $each->{said} ||= $self->_send_here($each->{packet}, $deadline) or return;
         $self->_send_here("CMSG ping\0" . ($self->{asked} + 1), $deadline) or return;
         $each->{ping} = ++$self->{asked};
     }
@@ -716,12 +733,12 @@ sub _take_back_soon {
     return @{ $self->{backlog} } > $had;
 }
 
-# Sends a control request and returns the value of its answer.
+# Sends a control request and returns the value of its answer. `$request` is that of _ask.
 sub _request {
-    my ($self, $key, $value) = @_;
+    my ($self, $key, $value, $request) = @_;
     local $self->{awaited} = $key;
     local $self->{answer}  = '';
-    $self->_ask("CMSG $key" . (defined $value ? "\0$value" : ''));
+    $self->_ask("CMSG $key" . (defined $value ? "\0$value" : ''), 0, $request);
     return $self->{answer};
 }
 

@@ -15,7 +15,8 @@ import java.util.function.Consumer;
  *
  * <p>A subscribe that fails leaves nothing. The client remembers a subscription once the daemon has agreed to it. If
  * the SUB of a failed call has left, it is withdrawn: an UNSUB and a ping follow, and until the pong the client drops
- * the messages that came for it alone. The end of a subscription is withdrawn in the same way.
+ * the messages that came for it alone. The end of a subscription is withdrawn in the same way, and a watch that fails by
+ * the request that ends it.
  */
 final class Calls {
     private static final byte[] PING = "CMSG ping\0".getBytes(US_ASCII);
@@ -23,14 +24,16 @@ final class Calls {
     private final Session session;
     private final List<Withdrawal> withdrawn = new ArrayList<>();
 
-    /** An UNSUB, and the ping behind it, for which nobody need wait. */
+    /** An UNSUB, and the ping behind it, for which nobody need wait; or the request that ends a watch. */
     static final class Withdrawal {
         final String pattern;
+        private final boolean isWatch;
         private boolean hasLeft;
         BccnException complaint;
 
-        Withdrawal(String pattern) {
+        Withdrawal(String pattern, boolean isWatch) {
             this.pattern = pattern;
+            this.isWatch = isWatch;
         }
     }
 
@@ -62,6 +65,7 @@ final class Calls {
                 }
                 Query query = new Query(session, key, granted);
                 query.subscription = subscription;
+                query.watched = key.equals("watch") ? value : null;
                 if (!submit(link, query, packet, deadline)) {
                     continue;
                 }
@@ -250,40 +254,50 @@ final class Calls {
     }
 
     Withdrawal withdraw(String pattern) {
-        Withdrawal withdrawal = new Withdrawal(pattern);
+        Withdrawal withdrawal = new Withdrawal(pattern, false);
         if (session.link != null) {
             withdrawn.add(withdrawal);
         }
         return withdrawal;
     }
 
-    /** Ends a query that nobody waits for any more, and withdraws its SUB. */
+    /** Ends a query that nobody waits for any more, and withdraws its SUB or watch. */
     private void giveUp(Link link, Query query) {
         query.granted = null;
         session.router.forgetRoutes();
         if (query.subscription != null && query.said && session.link == link) {
             withdraw(query.subscription.pattern());
+        } else if (query.watched != null && session.link == link) {
+            withdrawn.add(new Withdrawal(query.watched, true));
         }
+    }
+
+    /** Reports whether somebody waits for a watch of this pattern. */
+    private boolean isAsked(String pattern) {
+        return session.asked.stream().anyMatch(each -> each.granted != null && pattern.equals(each.watched));
     }
 
     /** Sends what is left to send of withdrawals; false: there is no room for the rest. */
     private boolean takeBack(Link link) {
+        withdrawn.removeIf(each -> each.isWatch && !each.hasLeft && session.watches.patterns().contains(each.pattern));
         for (Withdrawal each : withdrawn) {
-            if (each.hasLeft) {
+            if (each.hasLeft || each.isWatch && isAsked(each.pattern)) {
                 continue;
             }
             if (!link.hasRoom()) {
                 return false;
             }
             each.hasLeft = true;
-            Query ping = new Query(session, "ping", null);
-            ping.settled = () -> {
-                each.complaint = ping.complaint;
+            Query end = new Query(session, each.isWatch ? "unwatch" : "ping", null);
+            end.settled = () -> {
+                each.complaint = end.complaint;
                 withdrawn.remove(each);
             };
-            link.send(Packets.subscription("UNSUB", each.pattern));
-            enqueue(ping);
-            link.send(PING);
+            if (!each.isWatch) {
+                link.send(Packets.subscription("UNSUB", each.pattern));
+            }
+            enqueue(end);
+            link.send(each.isWatch ? Packets.control("unwatch", each.pattern) : PING);
         }
         return link.hasRoom();
     }
@@ -298,6 +312,6 @@ final class Calls {
     /** Reports whether a message came for nothing but a subscription that was withdrawn. */
     boolean isUnwanted(String channel) {
         return !withdrawn.isEmpty() && session.router.isStray(channel)
-                && withdrawn.stream().anyMatch(each -> session.router.matches(each.pattern, channel));
+                && withdrawn.stream().anyMatch(each -> !each.isWatch && session.router.matches(each.pattern, channel));
     }
 }

@@ -12,6 +12,8 @@ import bccn.bpmux.Event;
 import bccn.bpmux.Limits;
 import java.io.IOException;
 import java.nio.file.AccessDeniedException;
+import java.security.cert.CertPathBuilderException;
+import java.security.cert.CertificateException;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.HashMap;
@@ -145,11 +147,23 @@ final class Link {
     private BccnException failed(IOException e) {
         boolean isForbidden = e instanceof AccessDeniedException;
         boolean isAlert = e instanceof SSLException && e.getMessage() != null && e.getMessage().startsWith(ALERT);
+        boolean isUntrusted = e instanceof SSLException && e.getCause() instanceof CertificateException;
         String text = isForbidden ? "no permission to connect to " + carrier
+                : isUntrusted ? "the door at " + carrier + " does not prove that it is that: " + whyUntrusted(e.getCause())
                 : isAlert ? "the door at " + carrier + " does not take our certificate: " + e.getMessage()
                 : "no door at " + carrier + ": " + e.getMessage();
         BccnException known = ended(endpoint == null ? text : "the connection to the door broke: " + e.getMessage());
         return (isForbidden || isAlert) && reason == null && !isGreeted ? new BccnException.Rejected(Code.REFUSED, text) : known;
+    }
+
+    /** In the words of a person who could do something about it: those of Java name its classes. */
+    private static String whyUntrusted(Throwable fault) {
+        Throwable root = fault;
+        while (root.getCause() != null) {
+            root = root.getCause();
+        }
+        return root instanceof CertPathBuilderException
+                ? "its certificate is of nobody that we trust; the option ca names whom we do" : root.getMessage();
     }
 
     /** The time for a greeting is over. */

@@ -11,6 +11,7 @@ final class Query {
     Runnable settled; // after any answer
     Subscription subscription; // of a SUB that goes before the request
     boolean said; // it has left
+    String watched; // the pattern of a watch
     long published; // messages sent before it
     BccnException complaint; // about the SUB or UNSUB sent before it
     boolean isDone;

@@ -172,7 +172,8 @@ final class Session {
                     asked.clear();
                     unreachable = reason;
                     pause = Math.min(2 * pause, PAUSE_LIMIT);
-                    boolean isLast = !reason.code().equals(Code.UNAVAILABLE) || patience.left() < next;
+                    boolean mayPass = reason.code().equals(Code.UNAVAILABLE) || reason.code().equals(Code.LIMIT);
+                    boolean isLast = !mayPass || patience.left() < next;
                     if (!again && isLast) {
                         failure = reason;
                         changed.signalAll();

@@ -40,6 +40,7 @@ ALLOWED: dict[str, set[str]] = {
         "bccn",
         "bccn_door",
         "bpmux",
+        "beside",
         "wire",
         "process",
         "doctor",
@@ -49,12 +50,14 @@ ALLOWED: dict[str, set[str]] = {
         "mux",
         "dndm",
     },
+    "beside": {"bccn", "process"},
     "doctor": {"wire", "process.standard_streams"},
     "backbone": {"wire", "net", "process", "restart"},
-    "dndm": {"bccn", "wire", "process", "relay.allowance", "relay.deadlines", "relay.moment"},
-    "mux": {"bccn", "bpmux", "doctor", "net", "process", "recorder.layout"},
+    "dndm": {"bccn", "beside", "wire", "process", "relay.allowance", "relay.deadlines", "relay.moment"},
+    "mux": {"bccn", "beside", "bpmux", "doctor", "net", "process", "recorder.layout"},
     "uplink": {
         "bccn",
+        "beside",
         "wire",
         "net",
         "relay.pattern",
@@ -78,13 +81,15 @@ ONLY_IN = {
     "numpy": {"pipeline"},  # pyspark[sql]'s own
     "jinja2": {"pipeline.report"},
     "pyarrow": {"pipeline", "recorder", "mux.record"},
-    "uvloop": {"daemon", "backbone.command", "mux.command", "uplink.command", "dndm.command"},
+    "uvloop": {"daemon", "backbone.command", "beside.command"},
     "google": {"wire.dndm", "commands.protobuf_types"},  # protobuf
     "nats": {"uplink.nats_session"},
     "nkeys": {"uplink.nats_session"},  # nats-py's own, of its extra of that name
     "websockets": {"mux.websocket"},
     "serial": {"dndm.serial_line"},  # pyserial
-    "structlog": {"process", "daemon", "report", "restart", "recorder", "backbone", "uplink", "mux", "dndm"},
+    "structlog": {
+        *("process", "daemon", "report", "restart", "recorder", "backbone", "beside", "uplink", "mux", "dndm")
+    },
     "prometheus_client": {"process.exposition"},
     "pydantic": {
         *(
@@ -209,9 +214,10 @@ ALSO_PURE = {
     "bccnd.uplink.fyrehose", "bccnd.uplink.fyrehose_answers", "bccnd.uplink.fyrehose_missing",
     "bccnd.uplink.fyrehose_window",
     *(f"bccnd.dndm.{name}" for name in (
-        "account", "addrbook", "adverts", "core", "effects", "handshake", "link", "options", "passing", "routing",
-        "seen", "settling", "state", "telling",
+        "account", "addrbook", "adverts", "asking", "core", "effects", "handshake", "link", "options", "passing",
+        "routing", "seen", "settling", "state", "telling", "troubles",
     )),
+    "bccnd.beside.answers",
 }  # fmt: skip
 
 

@@ -6,7 +6,8 @@ Rules
 - SIGTERM and SIGINT end it, after it has stored the last number: the next start leaves no gap.
 - SIGHUP reads settings and keys again; a fault in them changes nothing. SIGUSR2 starts a new process that takes over
   (``bccnd/restart.py``): socket, subscribers, numbers and counters. SIGUSR1 is ignored: there are no debug lines
-  here. - What strangers do is counted, with at most one line in the log each REPORT_SECONDS.
+  here.
+- What strangers do is counted, with at most one line in the log each REPORT_SECONDS.
 """
 
 import asyncio

@@ -6,13 +6,13 @@
 import re
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from bccnd.errors import ConfigError
 from bccnd.process.one_table import OneTable
-from bccnd.process.settings import LogFormat, LogLevel, MetricsAddress
+from bccnd.process.settings import LogFormat, LogLevel, MetricsAddress, ProgramSettings, whole
 
 PREFIX = "BCCND_BACKBONE_"
 TABLE = "backbone"
@@ -37,14 +37,8 @@ Network = Annotated[IPv4Network, BeforeValidator(_network)]
 EVERYWHERE = (IPv4Network("0.0.0.0/0"),)
 
 
-def _number(default: int, least: int, most: int, description: str) -> Any:
-    return Field(default=default, ge=least, le=most, strict=True, description=description)
-
-
-class BackboneSettings(BaseModel):
+class BackboneSettings(ProgramSettings):
     """All settings of one backbone, immutable."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     listen: str = Field(
         description="IPv4 address and UDP port to receive at and send from, such as 0.0.0.0:4900; port 0: any that "
@@ -77,16 +71,16 @@ class BackboneSettings(BaseModel):
     key_file: Path | None = Field(
         default=None, description="keys, one a line; the TOKEN of a KEEPALIVE must prove one of them"
     )
-    subscribers: int = _number(1024, 1, 1024, "most subscribers")
-    network_subscribers: int = _number(256, 1, 1024, "most subscribers of a network of 256 addresses")
-    address_subscribers: int = _number(64, 1, 1024, "most subscribers of one address")
-    range: int = _number(256, 1, 65_536, "most numbers that one FORWARD asks for")
-    requests: int = _number(1000, 1, 1_000_000, "most REQUESTs of one address in a second")
-    numbers: int = _number(
+    subscribers: int = whole(1024, 1, 1024, "most subscribers")
+    network_subscribers: int = whole(256, 1, 1024, "most subscribers of a network of 256 addresses")
+    address_subscribers: int = whole(64, 1, 1024, "most subscribers of one address")
+    range: int = whole(256, 1, 65_536, "most numbers that one FORWARD asks for")
+    requests: int = whole(1000, 1, 1_000_000, "most REQUESTs of one address in a second")
+    numbers: int = whole(
         65_536, 1, 1 << 30, "most numbers that the REQUESTs of one address ask for in a second"
     )
-    pushes: int = _number(0, 0, 1 << 30, "most messages of one address in a second; 0: no limit")
-    buffer_bytes: int = _number(
+    pushes: int = whole(0, 0, 1 << 30, "most messages of one address in a second; 0: no limit")
+    buffer_bytes: int = whole(
         4 * MIB, 64 << 10, 1 << 30, "bytes that the kernel may hold for the socket, in each direction"
     )
     metrics: MetricsAddress = ""

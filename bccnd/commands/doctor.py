@@ -24,9 +24,10 @@ WIDTH_LIMIT = 110
 
 EPILOG = """\
 Looks at the settings, the key file, the socket, the daemon with its interfaces,
-buffers, clients and sources, and the clock. As root it sees more. It publishes
-one message to itself and one on doctor/<pid>, which goes to the segment, and
-asks for each right; the daemon logs those it refuses.
+buffers, clients and sources, and the clock; and asks uplinks and gateways of
+this host how they are. As root it sees more. It publishes one message to itself
+and one on doctor/<pid>, which goes to the segment, and asks for each right; the
+daemon logs those it refuses.
 
 exit codes:
   0 no problem, though there may be warnings   1 problems   2 wrong usage

@@ -5,6 +5,7 @@ Rules
   another pid namespace, a kernel without the file.
 - The bus is tried under one name, with one message on ``local/doctor/<pid>`` and one on ``doctor/<pid>``, which goes
   to the segment. No wait is longer than PATIENCE.
+- What programs beside the daemon answer counts only under the name that the daemon gives them.
 """
 
 import contextlib
@@ -22,17 +23,22 @@ from pathlib import Path
 import bccn
 from bccn.transport import socket_address
 from bccnd import __version__
+from bccnd.beside import answers
 from bccnd.commands import namespaces
 from bccnd.commands.outcome import remedy, silent
-from bccnd.doctor.findings import Facts, KeyFile
+from bccnd.dndm import troubles
+from bccnd.doctor.facts import Facts, KeyFile, Row
 from bccnd.errors import BccndError, RefusedError
 from bccnd.process.configuration import DEFAULT_FILE, load
 from bccnd.process.keys import CREDENTIAL, read_keys
+from bccnd.uplink import account
 
 # Seconds.
 PATIENCE = 2.0
 # Seconds between two looks at a counter.
 POLL = 0.02
+# Messages with answers of programs beside the daemon that are taken, of a thousand bytes each.
+PARTS_LIMIT = 256
 # The programs that hold the port and are named.
 HOLDERS = 10
 _CAP_NET_ADMIN = 12
@@ -175,6 +181,7 @@ def _asked(facts: Facts, bus: bccn.Client, listening: int) -> Facts:
         return replace(facts, rights=rights | {"observe": False}, loopback=loopback)
     pid = namespaces.process_of(listening, status["pid"])
     returns, ahead = _sent_out(bus, bool(status["segments"])) if rights["publish"] else (None, None)
+    uplinks, gateways = _beside(bus) if rights["publish"] else ([], [])
     return replace(
         facts,
         status=status,
@@ -189,7 +196,27 @@ def _asked(facts: Facts, bus: bccn.Client, listening: int) -> Facts:
         daemon_pid=pid,
         exceeds_rmem=pid is not None and _may_exceed(pid),
         descriptors=None if pid is None else _descriptors(pid),
+        uplinks=uplinks,
+        gateways=gateways,
     )
+
+
+def _beside(bus: bccn.Client) -> tuple[list[Row], list[Row]]:
+    """What uplinks and gateways of this host say of themselves: each under the name that the daemon gives it."""
+    forms = account.FORM, troubles.FORM
+    parts: tuple[list[Row], list[Row]] = [], []
+    with contextlib.suppress(bccn.BccnError):  # nobody answers, or we have no right to hear it
+        listeners = int(bus.control("listeners", answers.CHANNEL))
+        for reply in bus.request_many(answers.CHANNEL, b"", PATIENCE, PARTS_LIMIT):
+            for form, taken in zip(forms, parts, strict=True):
+                part = form.read(reply.payload)
+                if part and part[form.program] == reply.src:
+                    taken.append(part)
+            whole = [form.gathered(taken, only_whole=True) for form, taken in zip(forms, parts, strict=True)]
+            if sum(map(len, whole)) >= listeners:
+                break
+    uplinks, gateways = (form.gathered(taken) for form, taken in zip(forms, parts, strict=True))
+    return uplinks, gateways
 
 
 def _may_tap(bus: bccn.Client) -> bool:

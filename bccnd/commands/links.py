@@ -9,10 +9,8 @@ from bccnd.commands.arguments import count, seconds
 from bccnd.commands.outcome import DONE, NOBODY_LISTENS, TIMED_OUT, Reporter, complain
 from bccnd.commands.terminal import duration, table
 from bccnd.process.standard_streams import counted, printable, say
-from bccnd.uplink.account import LOSSES
+from bccnd.uplink.account import CHANNEL, FORM, LOSSES
 
-# Uplinks answer here (bccnd/uplink/service.py).
-CHANNEL = "bccnd/links"
 TITLES = ["UPLINK", "SEGMENT", "STATE", "ROUND TRIP", "BEHIND", "WAITING", "REPAIRED", "LOST", "CARRIER"]
 # An uplink says something once a second.
 SILENT_SECONDS = 5
@@ -20,16 +18,6 @@ SILENT_SECONDS = 5
 HOSTS_SHOWN = 8
 # Parts of answers that are taken, of a thousand bytes each: those of 64 uplinks, each with as many links as it tells.
 PARTS_LIMIT = 64 * 65
-# Exclusive, of the numbers in them, and above any count of numbers below 2^64.
-NUMBER_LIMIT = 1e30
-# What must be of its kind, where it is there.
-TEXTS = "segment", "instance", "state", "reason", "carrier"
-NUMBERS = (
-    "seconds", "round_trip", "behind", "waiting", "repaired", "lost", "heard", "held", "more_hosts", "links_said",
-    "more_links", "exported", "imported", "siblings",
-)  # fmt: skip
-# Counts by what they count.
-COUNTS = "dropped", "losses"
 # Of what came by links, that did not go on.
 NOT_TAKEN = "not-imported", "elsewhere", "echo", "claimed"
 
@@ -72,9 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
     with bccn.Client(arguments.socket, on_notice=Reporter()) as bus:
         try:
             for reply in bus.request_many(CHANNEL, b"", arguments.wait):
-                read = _read(reply.payload) if len(parts) < PARTS_LIMIT else []
-                parts += read
-                if read and arguments.count and len(gathered(parts, only_whole=True)) >= arguments.count:
+                part = FORM.read(reply.payload) if len(parts) < PARTS_LIMIT else None
+                if part is None:
+                    continue
+                parts.append(part)
+                if arguments.count and len(gathered(parts, only_whole=True)) >= arguments.count:
                     break
         except bccn.NobodyListensError:
             pass
@@ -96,61 +86,12 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _read(payload: bytes) -> list[dict[str, Any]]:
-    """One part of an answer; none of what is no such thing. Any program may reply, with whatever it likes."""
-    try:
-        part = json.loads(payload)
-    except (ValueError, RecursionError):
-        return []
-    if not isinstance(part, dict) or not isinstance(part.get("uplink"), str):
-        return []
-    link = part.pop("link", None)
-    counts = {name: _counts(part[name]) for name in COUNTS if name in part}
-    part = _plain(part) | counts
-    if isinstance(link, dict):
-        part["link"] = _plain(link)
-        hosts = link.get("hosts")
-        part["link"]["hosts"] = (
-            [host for host in hosts if isinstance(host, str)] if isinstance(hosts, list) else []
-        )
-    return [part]
-
-
-def _plain(found: dict[str, Any]) -> dict[str, Any]:
-    """Texts and numbers, each where it belongs; the rest is left out."""
-    return {name: value for name, value in found.items() if _may_be(name, value)}
-
-
-def _counts(found: object) -> dict[str, Any]:
-    return {kind: each for kind, each in found.items() if _is_number(each)} if isinstance(found, dict) else {}
-
-
-def _may_be(name: str, value: object) -> bool:
-    if isinstance(value, str):
-        return name not in NUMBERS
-    if isinstance(value, int | float):
-        return name not in TEXTS and _is_number(value)
-    return value is None and name not in TEXTS
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and abs(value) < NUMBER_LIMIT
-
-
 def gathered(parts: list[dict[str, Any]], *, only_whole: bool = False) -> list[dict[str, Any]]:
-    """The uplinks by name, each with its links: an answer is a part about the uplink, and one for each link.
-
-    ``only_whole``: those of which all parts have come.
-    """
-    uplinks = {part["uplink"]: {**part, "links": []} for part in parts if "state" in part}
-    for part in parts:
-        link, uplink = part.get("link"), uplinks.get(part["uplink"])
-        if uplink is not None and isinstance(link, dict):
-            uplink["links"].append(link)
-    for uplink in uplinks.values():
+    """The uplinks by name, each with its links. ``only_whole``: those of which all parts have come."""
+    uplinks = FORM.gathered(parts, only_whole=only_whole)
+    for uplink in uplinks:
         uplink["links"].sort(key=lambda link: (str(link.get("segment")), str(link.get("instance"))))
-    wanted = (uplinks[name] for name in sorted(uplinks))
-    return [each for each in wanted if not only_whole or len(each["links"]) >= (each.get("links_said") or 0)]
+    return uplinks
 
 
 def lines(uplinks: list[dict[str, Any]]) -> list[str]:

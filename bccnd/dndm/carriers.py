@@ -1,32 +1,36 @@
-"""The connections of a gateway, whatever carries them: where peers come in, how they are dialled, who is written to.
+"""The connections of a gateway over any carrier: listening for peers, dialling them, and writing to them.
 
-Each has a number, by which the core knows it as a link. Nothing is decided here but who may come: by network. A
-device at which peers are waited for is opened again, every LINE_SECONDS, once it is gone.
+Each has a number, by which the core knows it as a link. The only decision here is which networks peers may come from.
+A device to listen on that is gone is opened again every LINE_SECONDS.
 """
 
 import asyncio
 import os
 from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from ipaddress import ip_address
 from itertools import count
 from socket import socket
 from typing import Protocol
 
 from bccnd.dndm import tcp
-from bccnd.dndm.datagrams import Datagrams, dial_datagrams
+from bccnd.dndm.datagrams import Datagrams, dial_datagrams, stranger
 from bccnd.dndm.options import Network
 from bccnd.dndm.stream import Stream
 from bccnd.wire.dndm import peers
 from bccnd.wire.dndm.peers import Peer
 
-# Seconds for a connection to be made, and until a device is looked for again.
+# Seconds for a connection to be made, and between two looks for a device.
 DIAL_SECONDS = 10.0
 LINE_SECONDS = 2.0
 
 
 class Owner(Protocol):
-    def opened(self, number: int, scheme: str, dialled: Peer | None, *, broadcast: bool = False) -> None: ...
+    def opened(
+        self, number: int, scheme: str, dialled: Peer | None, whence: Peer, *, broadcast: bool = False
+    ) -> None:
+        """``whence``: the peer, if dialled; else the host that it comes from, or the device."""
 
     def wants(self, number: int, route: str) -> bool: ...
 
@@ -40,7 +44,7 @@ class Owner(Protocol):
 
 
 class Carrier(Protocol):
-    """What carries one link. ``waiting``: bytes that are still to be written."""
+    """The carrier of one link. ``waiting``: bytes that are still to be written."""
 
     waiting: int
 
@@ -55,7 +59,8 @@ class Carrier(Protocol):
 
 
 class Carriers:
-    """``accept``: networks from which peers may come. ``refused``: how many came from others. ``bus``: its name."""
+    """``accept``: networks from which peers may come. ``refused``: how many came from elsewhere. ``bus``: its
+    name."""
 
     def __init__(
         self, loop: AbstractEventLoop, owner: Owner, accept: Sequence[Network], bus: str = ""
@@ -68,12 +73,14 @@ class Carriers:
         self._numbers = count(1)
         self._carriers: dict[int, Carrier] = {}
         self._listeners: list[tcp.Listener | Datagrams] = []
-        # Devices at which peers are waited for: the links, and those that are opened again.
+        # Devices to listen on: those with a link, and those to open again.
         self._lines: dict[int, Peer] = {}
+        # Descriptors of devices.
+        self._devices: dict[int, int] = {}
         self._again: set[TimerHandle] = set()
 
     def open(self, urls: Iterable[str]) -> None:
-        """Let peers come in. Raises ``BccndError``."""
+        """Listen for peers. Raises ``BccndError``."""
         for peer in map(peers.parse, urls):
             if peer.scheme == "tcp":
                 self._listeners.append(tcp.Listener(self._loop, peer, self._accepted))
@@ -83,7 +90,7 @@ class Carriers:
                 self._wait_on(peer)
 
     async def dial(self, peer: Peer) -> None:
-        """Connect to a peer, and say what came of it."""
+        """Connect to a peer, and report the result."""
         try:
             if peer.scheme == "serial":
                 self._open_line(peer, dialled=True)
@@ -101,7 +108,7 @@ class Carriers:
             if peer.scheme == "udp":
                 datagrams.begin(peer, self.bus)
             else:
-                self._add_socket(made, peer)
+                self._add_socket(made, peer, peer)
 
     # -- of one link
 
@@ -130,7 +137,7 @@ class Carriers:
     # -- the end
 
     def stop(self) -> None:
-        """Let nobody in, and read nothing more."""
+        """Accept and read nothing more."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
@@ -139,6 +146,23 @@ class Carriers:
         self._again.clear()
         for carrier in self._carriers.values():
             carrier.hold()
+
+    def part(self) -> bool:
+        """Close the links for which nothing waits any more. Whether all are closed."""
+        for number, carrier in list(self._carriers.items()):
+            if not carrier.waiting and not self._unsent(number):
+                self.close(number)
+        return not self._carriers
+
+    def _unsent(self, number: int) -> int:
+        """Bytes that the device of a link has still to send."""
+        if number not in self._devices:
+            return 0
+        from bccnd.dndm.serial_line import unsent  # loaded only where it is used
+
+        with suppress(OSError):
+            return unsent(self._devices[number])
+        return 0
 
     def end(self) -> None:
         self._lines.clear()
@@ -154,15 +178,15 @@ class Carriers:
         scheme: str,
         dialled: Peer | None,
         *,
-        line: Peer | None = None,
+        whence: Peer,
         broadcast: bool = False,
     ) -> None:
-        """A new link, of what ``carrier_of`` makes for its number. ``line``: the device, if a peer is waited for."""
+        """Add a link, with the carrier that ``carrier_of`` makes for its number. ``whence``: as in ``Owner``."""
         number = next(self._numbers)
         self._carriers[number] = carrier_of(number)
-        if line is not None:
-            self._lines[number] = line
-        self._owner.opened(number, scheme, dialled, broadcast=broadcast)
+        if scheme == "serial" and dialled is None:
+            self._lines[number] = whence
+        self._owner.opened(number, scheme, dialled, whence, broadcast=broadcast)
 
     def heard(self, number: int, data: bytes) -> None:
         self._owner.heard(number, data)
@@ -179,7 +203,7 @@ class Carriers:
         self._owner.ended(number, reason)
 
     def admits(self, address: str) -> bool:
-        """Whether a peer may come from there; an address of IPv4 may be written as one of IPv6."""
+        """Whether a peer may come from this address; an IPv4 address may be written as an IPv6 one."""
         known = ip_address(address.partition("%")[0])
         mapped = getattr(known, "ipv4_mapped", None) or known
         admitted = any(mapped in network for network in self.accept)
@@ -188,16 +212,17 @@ class Carriers:
 
     def _accepted(self, made: socket, address: str) -> None:
         if self.admits(address):
-            self._add_socket(made, None)
+            self._add_socket(made, None, stranger("tcp", address))
         else:
             made.close()
 
-    def _add_socket(self, made: socket, dialled: Peer | None) -> None:
+    def _add_socket(self, made: socket, dialled: Peer | None, whence: Peer) -> None:
         descriptor = made.detach()
         self.add(
             lambda number: Stream(self._loop, number, descriptor, lambda: os.close(descriptor), self),
             "tcp",
             dialled,
+            whence=whence,
         )
 
     # -- serial lines
@@ -207,15 +232,20 @@ class Carriers:
         from bccnd.dndm.serial_line import open_line  # loaded only where it is used
 
         descriptor, shut = open_line(peer)
+
+        def line(number: int) -> Stream:
+            self._devices[number] = descriptor
+            return Stream(self._loop, number, descriptor, shut, self)
+
         self.add(
-            lambda number: Stream(self._loop, number, descriptor, shut, self),
+            line,
             "serial",
             peer if dialled else None,
-            line=None if dialled else peer,
+            whence=peer,
         )
 
     def _wait_on(self, peer: Peer) -> None:
-        """Open a device for who may come by it; again later if it is not there."""
+        """Open a device to listen on; try again later if it is not there."""
         try:
             self._open_line(peer, dialled=False)
         except OSError as error:
@@ -223,6 +253,7 @@ class Carriers:
             self._wait_again(peer)
 
     def _line_ended(self, number: int) -> None:
+        self._devices.pop(number, None)
         if peer := self._lines.pop(number, None):
             self._wait_again(peer)
 
@@ -236,5 +267,5 @@ class Carriers:
 
 
 def _reason(error: OSError) -> str:
-    """In the system's words, without what loops and libraries add; a name that cannot be resolved has none."""
+    """The system's words for an error, without what libraries add; a name that cannot be resolved has its own."""
     return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)

@@ -1,6 +1,7 @@
-"""What a peer is told, in short messages: public peers read a frame with one read, and a long one comes in two."""
+"""Puts what a peer is told into short messages: public peers read a frame with one read, and a long one comes in
+two."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from bccnd.dndm.handshake import has_identity
 from bccnd.dndm.link import Link, Told
@@ -8,17 +9,18 @@ from bccnd.wire.dndm import messages_pb2 as pb
 from bccnd.wire.dndm.peers import Peer
 from bccnd.wire.dndm.routes import Hashed, Route
 
-# Of all adverts of ours, in seconds; the usual one of public peers.
+# Seconds that our adverts live: the usual time of public peers.
 TTL_SECONDS = 60.0
 TTL_NS = int(TTL_SECONDS * 1e9)
-# Bytes of a message with several entries: with its header it goes in one packet over Ethernet.
+# Bytes of a message with several entries: with its header it fits one packet on Ethernet.
 BATCH_BYTES = 1200
 
 Kind = type[pb.Intent] | type[pb.Interest]
+Adverts = list[pb.Intent | pb.Interest]
 
 
 def as_told(route: Route) -> str:
-    """A hash alone gets an empty prefix: public peers refuse what they send themselves."""
+    """The text of a route. A hash alone gets an empty prefix: public peers refuse the form that they send."""
     if isinstance(route, Hashed) and route.prefix is None:
         return str(Hashed("", route.digest))
     return str(route)
@@ -27,13 +29,13 @@ def as_told(route: Route) -> str:
 def change(
     kind: Kind, told: dict[str, Told], route_id: str, route: Route | None, hops: int | None, fresh: float
 ) -> pb.Intent | pb.Interest | None:
-    """What to tell a peer that was ``told`` something else, or nothing to; ``hops``: None to take it back."""
+    """The message for a peer that was ``told`` something else, or nothing. ``hops``: None to take the advert back."""
     before = told.get(route_id)
     if hops is None:
         if before is None:
             return None
         del told[route_id]
-        return kind(route=as_told(before.route), register=False)
+        return taken_back(kind, before)
     if before is not None and before.hops == hops:
         return None
     named = before.route if before else route
@@ -47,36 +49,57 @@ def advert(kind: Kind, told: Told) -> pb.Intent | pb.Interest:
     return kind(route=as_told(told.route), hops=told.hops, ttl=TTL_NS, register=True)
 
 
+def taken_back(kind: Kind, told: Told) -> pb.Intent | pb.Interest:
+    return kind(route=as_told(told.route), register=False)
+
+
+def farewell(
+    intents: Mapping[str, Told], interests: Mapping[str, Told]
+) -> Iterator[pb.Intents | pb.Interests]:
+    """Messages that take back everything a peer was told."""
+    yield from map(_intents, _batches(pb.Intent, intents, taken_back))
+    yield from map(_interests, _batches(pb.Interest, interests, taken_back))
+
+
 def intents_again(told: Mapping[str, Told]) -> Iterator[pb.Intents]:
-    """As it is when a message is taken: others may follow later, and something be taken back meanwhile."""
-    for batch in _batches(pb.Intent, told):
-        yield pb.Intents(intents=[each for each in batch if isinstance(each, pb.Intent)])
+    """Messages that tell intents again, each as things are when it is taken: others may follow later."""
+    yield from map(_intents, _batches(pb.Intent, told, advert))
 
 
 def interests_again(told: Mapping[str, Told]) -> Iterator[pb.Interests]:
-    for batch in _batches(pb.Interest, told):
-        yield pb.Interests(interests=[each for each in batch if isinstance(each, pb.Interest)])
+    yield from map(_interests, _batches(pb.Interest, told, advert))
 
 
-def _batches(kind: Kind, told: Mapping[str, Told]) -> Iterator[list[pb.Intent | pb.Interest]]:
-    batch: list[pb.Intent | pb.Interest] = []
+def _intents(batch: Adverts) -> pb.Intents:
+    return pb.Intents(intents=[each for each in batch if isinstance(each, pb.Intent)])
+
+
+def _interests(batch: Adverts) -> pb.Interests:
+    return pb.Interests(interests=[each for each in batch if isinstance(each, pb.Interest)])
+
+
+def _batches(
+    kind: Kind, told: Mapping[str, Told], said: Callable[[Kind, Told], pb.Intent | pb.Interest]
+) -> Iterator[Adverts]:
+    """``said``: of each advert that was told."""
+    batch: Adverts = []
     size = 0
     for route_id in list(told):
         if route_id not in told:
             continue
-        more = advert(kind, told[route_id]).ByteSize() + 4
+        more = said(kind, told[route_id]).ByteSize() + 4
         if batch and size + more > BATCH_BYTES:
             yield batch
             batch, size = [], 0
         if route_id in told:
-            batch.append(advert(kind, told[route_id]))
+            batch.append(said(kind, told[route_id]))
             size += more
     if batch:
         yield batch
 
 
 def peers_messages(link: Link, about: Iterable[Peer], *, remove: bool) -> Iterator[pb.Peers]:
-    """News of other peers, as far as the link does not know it, and of those alone that can be dialled."""
+    """News about other peers that can be dialled, as far as the link does not know it."""
     message = pb.Peers(remove=remove)
     for peer in about:
         if not has_identity(peer) or (link.peer and link.peer.place == peer.place):

@@ -2,96 +2,27 @@
 nothing more.
 
 A check says nothing where its facts are unknown. To add a check, add what it needs to ``Facts`` and ``gather``, write
-a function here, and name it in CHECKS.
+a function here, or in ``programs``, and name it in CHECKS.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
 
-from bccnd.doctor.finding import Finding, Level
+from bccnd.doctor.facts import Facts, Row
+from bccnd.doctor.finding import NAMES_SHOWN, Finding, names_of, ok, problem, warning
 from bccnd.doctor.loss import loss_of
+from bccnd.doctor.programs import gateways, uplinks
 from bccnd.process.standard_streams import counted
 from bccnd.wire.verdict import HARMLESS, Verdict, verdict_of
 
-Row = dict[str, Any]
 # The largest datagram, 1400 bytes, with its IPv4 and UDP headers.
 DATAGRAM_MTU = 1428
 # Seconds. Sequence numbers follow the clock; when they are further ahead, it was set back.
 CLOCK_AHEAD = 1.0
 # Percent of loss of a source that is worth a warning.
 LOSS_PERCENT = 1.0
-NAMES_SHOWN = 3
 # The part of a limit that may be in use without a warning.
 SPARE = 0.9
-
-
-@dataclass(frozen=True, slots=True)
-class KeyFile:
-    """``mode``: permissions, None when they cannot be seen. ``fault``: what is wrong with the content."""
-
-    path: str
-    mode: int | None = None
-    uid: int = 0
-    missing: bool = False
-    fault: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known; None or empty where it is not. Sizes in bytes, times in seconds.
-
-    config_file   empty if there is none; None if nobody has looked
-    socket        served, missing, stale (nobody listens), deleted (a daemon listens at a file that has gone),
-                  denied, busy (too many connect), no-socket (it is something else), or silent (it connects and
-                  does not answer)
-    detail, remedy  more about that, where more is known
-    status        the daemon's answer, as are ``clients`` and ``sources``
-    rights        those of the caller, by name
-    rights_by_program  the programs that the settings grant rights to
-    daemon_pid    in our pid namespace
-    elsewhere     whether the daemon is in another network namespace than we are
-    loopback      a round trip on a local channel
-    returns       whether a datagram came back from the segment
-    holders       the programs that hold the UDP port, in words
-    ahead         how far sequence numbers are ahead of the clock
-    exceeds_rmem  whether the daemon may have more than net.core.rmem_max
-    descriptors   of the daemon: in use, and the limit
-    subscriptions_limit  subscriptions, and as many watches, that a client may have
-    """
-
-    version: str
-    config_file: str | None = None
-    config_fault: str = ""
-    interfaces: tuple[str, ...] = ()
-    port: int = 5400
-    receive_bytes: int | None = None
-    hold_bytes: int | None = None
-    subscriptions_limit: int | None = None
-    key_file: KeyFile | None = None
-    socket_path: str = ""
-    socket: str = "served"
-    detail: str = ""
-    remedy: str = ""
-    status: Row | None = None
-    clients: list[Row] = field(default_factory=list)
-    sources: list[Row] = field(default_factory=list)
-    daemon_uid: int | None = None
-    exceeds_rmem: bool = False
-    rights: dict[str, bool] = field(default_factory=dict)
-    rights_by_program: tuple[str, ...] = ()
-    daemon_pid: int | None = None
-    elsewhere: bool = False
-    loopback: float | None = None
-    returns: bool | None = None
-    mtus: dict[str, int] = field(default_factory=dict)
-    rmem_max: int | None = None
-    holders: tuple[str, ...] = ()
-    ahead: float | None = None
-    clock_synchronised: bool | None = None
-    descriptors: tuple[int, int] | None = None
-
 
 _FIND_SENDER = "see who sends them: tcpdump -A udp port 5400"
 _CORRECT_SENDER = "correct the program that sends them"
@@ -119,27 +50,15 @@ REMEDIES = {
 }
 
 
-def _ok(what: str, finding: str) -> Finding:
-    return Finding(Level.OK, what, finding)
-
-
-def _warning(what: str, finding: str, remedy: str) -> Finding:
-    return Finding(Level.WARNING, what, finding, remedy)
-
-
-def _problem(what: str, finding: str, remedy: str) -> Finding:
-    return Finding(Level.PROBLEM, what, finding, remedy)
-
-
 def configuration(facts: Facts) -> Iterable[Finding]:
     if facts.config_fault:
         yield from (
-            _problem("configuration", fault, "correct it, then run: bccnd --check")
+            problem("configuration", fault, "correct it, then run: bccnd --check")
             for fault in facts.config_fault.splitlines()
         )
     elif facts.config_file is not None:
         sound = f"{facts.config_file}: sound" if facts.config_file else "no file; the built-in defaults apply"
-        yield _ok("configuration", sound)
+        yield ok("configuration", sound)
 
 
 def key_file(facts: Facts) -> Iterable[Finding]:
@@ -147,21 +66,21 @@ def key_file(facts: Facts) -> Iterable[Finding]:
     if key is None:
         return
     if key.missing:
-        yield _problem(
+        yield problem(
             what, f"{key.path}: no such file", f"make one: umask 077; openssl rand -hex 32 > {key.path}"
         )
     elif key.mode is None:
-        yield _ok(what, f"{key.path}: only root can look at it")
+        yield ok(what, f"{key.path}: only root can look at it")
     elif key.mode & 0o077:
-        yield _problem(what, f"{key.path}: mode {key.mode:04o} lets others at it", f"chmod 600 {key.path}")
+        yield problem(what, f"{key.path}: mode {key.mode:04o} lets others at it", f"chmod 600 {key.path}")
     elif facts.daemon_uid is not None and key.uid not in (0, facts.daemon_uid):
-        yield _problem(
+        yield problem(
             what, f"{key.path}: belongs to uid {key.uid}, not to root or the daemon", f"chown root {key.path}"
         )
     elif key.fault:
-        yield _problem(what, key.fault, "see: bccnd --check")
+        yield problem(what, key.fault, "see: bccnd --check")
     else:
-        yield _ok(what, f"{key.path}: mode {key.mode:04o}, uid {key.uid}")
+        yield ok(what, f"{key.path}: mode {key.mode:04o}, uid {key.uid}")
 
 
 def socket(facts: Facts) -> Iterable[Finding]:
@@ -171,32 +90,30 @@ def socket(facts: Facts) -> Iterable[Finding]:
         return
     match facts.socket:
         case "served":
-            yield _ok(what, path)
+            yield ok(what, path)
         case "missing":
-            yield _problem(what, f"{path}: not there", start)
+            yield problem(what, f"{path}: not there", start)
         case "stale":
-            yield _problem(what, f"{path}: nobody listens; its daemon did not stop cleanly", start)
+            yield problem(what, f"{path}: nobody listens; its daemon did not stop cleanly", start)
         case "deleted":
             remedy = "bccnd makes its file again within seconds; if it does not, restart what made the socket"
             remedy += ": systemctl restart bccnd.socket bccnd, or bccnd alone; until then who is connected "
             remedy += "stays so"
-            yield _problem(
+            yield problem(
                 what, f"{path}: its file was deleted, and {facts.detail} still listens there", remedy
             )
         case "busy":
             remedy = "see whether it is stuck, or which program connects over and over: journalctl -u bccnd"
-            yield _problem(what, f"{path}: too many programs connect, and the daemon accepts none", remedy)
+            yield problem(what, f"{path}: too many programs connect, and the daemon accepts none", remedy)
         case "denied":
             remedy = "join the group of the socket (ls -l), or set socket_mode and socket_group"
-            yield _problem(what, f"{path}: no permission to connect", remedy)
+            yield problem(what, f"{path}: no permission to connect", remedy)
         case "no-socket":
-            yield _problem(
+            yield problem(
                 what, f"{path}: {facts.detail or 'not a socket of bccnd'}", "name another: --socket PATH"
             )
         case _:
-            yield _problem(
-                what, f"{path}: {facts.detail}", facts.remedy or "see its log: journalctl -u bccnd"
-            )
+            yield problem(what, f"{path}: {facts.detail}", facts.remedy or "see its log: journalctl -u bccnd")
 
 
 def daemon(facts: Facts) -> Iterable[Finding]:
@@ -205,12 +122,10 @@ def daemon(facts: Facts) -> Iterable[Finding]:
     version, what = facts.status["version"], "daemon"
     title = f"bccnd {version} on {facts.status['host']}, pid {facts.status['pid']}"
     if version == facts.version:
-        yield _ok(what, title)
+        yield ok(what, title)
     else:
         remedy = "systemctl kill --kill-whom=main -s USR2 bccnd replaces it, and no client notices"
-        yield _warning(
-            what, f"{title}: this is bccn {facts.version}", f"if the daemon is the older: {remedy}"
-        )
+        yield warning(what, f"{title}: this is bccn {facts.version}", f"if the daemon is the older: {remedy}")
 
 
 def rights(facts: Facts) -> Iterable[Finding]:
@@ -220,11 +135,11 @@ def rights(facts: Facts) -> Iterable[Finding]:
     lacking = [right for right, granted in facts.rights.items() if not granted and right != "tap"]
     text = f"you may {', '.join(may) or 'do nothing'}"
     if lacking:
-        yield _warning(
+        yield warning(
             "rights", f"{text}; not {', '.join(lacking)}", "to grant it: [[rights]] in the settings"
         )
     else:
-        yield _ok("rights", text if facts.rights.get("tap", True) else f"{text}; not tap")
+        yield ok("rights", text if facts.rights.get("tap", True) else f"{text}; not tap")
 
 
 def rights_by_program(facts: Facts) -> Iterable[Finding]:
@@ -232,12 +147,12 @@ def rights_by_program(facts: Facts) -> Iterable[Finding]:
     if not facts.rights_by_program or facts.status is None:
         return
     what, refused = "rights", sum(facts.status.get("refused", {}).values())
-    text = f"granted by program: {_names(facts.rights_by_program)}; one that leaves at once is unknown, and refused"
+    text = f"granted by program: {names_of(facts.rights_by_program)}; one that leaves at once is unknown, and refused"
     if refused:
         remedy = "grant by uid or gid instead, or let such a program stay until its ping is answered"
-        yield _warning(what, f"{text} ({counted(refused, 'refusal')} so far)", remedy)
+        yield warning(what, f"{text} ({counted(refused, 'refusal')} so far)", remedy)
     else:
-        yield _ok(what, text)
+        yield ok(what, text)
 
 
 def network(facts: Facts) -> Iterable[Finding]:
@@ -248,16 +163,16 @@ def network(facts: Facts) -> Iterable[Finding]:
         text = (
             "the daemon is in another network namespace: its interfaces, buffers and port are not judged here"
         )
-        yield _warning(
+        yield warning(
             "network", text, f"to have them judged, run {there}bccn --socket {facts.socket_path} doctor"
         )
 
 
 def round_trip(facts: Facts) -> Iterable[Finding]:
     if facts.loopback is not None:
-        yield _ok("local bus", f"a message took {facts.loopback * 1000:.1f} ms to the daemon and back")
+        yield ok("local bus", f"a message took {facts.loopback * 1000:.1f} ms to the daemon and back")
     elif facts.rights.get("publish") and facts.rights.get("subscribe"):
-        yield _problem(
+        yield problem(
             "local bus", "a message did not come back from the daemon", "see its log: journalctl -u bccnd"
         )
 
@@ -267,35 +182,35 @@ def interfaces(facts: Facts) -> Iterable[Finding]:
         return
     rows, what = facts.status["segments"], "interfaces"
     if not rows:
-        yield _problem(
+        yield problem(
             what, "no socket to the segment is open", "see interfaces in the settings, and: ip -br link"
         )
     for row in rows:
         name = row.get("interface") or "by the routing table"
         binding = f"{name}: {row['address']}, port {row['port']}"
         if row.get("error"):
-            yield _problem(what, f"{binding}: {row['error']}", "see: ip -br addr; ip route; nft list ruleset")
+            yield problem(what, f"{binding}: {row['error']}", "see: ip -br addr; ip route; nft list ruleset")
         elif facts.elsewhere:
-            yield _ok(what, f"{binding}, in its own network namespace")
+            yield ok(what, f"{binding}, in its own network namespace")
         elif row.get("interface") in facts.mtus and facts.mtus[name] < DATAGRAM_MTU:
             remedy = f"ip link set {name} mtu 1500: a datagram in fragments is lost more easily"
-            yield _warning(what, f"{binding}: MTU {facts.mtus[name]} is below {DATAGRAM_MTU}", remedy)
+            yield warning(what, f"{binding}: MTU {facts.mtus[name]} is below {DATAGRAM_MTU}", remedy)
         else:
-            yield _ok(what, binding)
+            yield ok(what, binding)
     open_ones = {row.get("interface") for row in rows}
     for name in facts.interfaces:
         if name not in open_ones and not facts.elsewhere and not set(name) & set("*?["):
-            yield _warning(what, f"{name} is configured but not in use", f"see: ip addr show {name}")
+            yield warning(what, f"{name} is configured but not in use", f"see: ip addr show {name}")
 
 
 def segment(facts: Facts) -> Iterable[Finding]:
     if facts.returns is None:
         return
     if facts.returns:
-        yield _ok("segment", "a datagram from this host came back to it")
+        yield ok("segment", "a datagram from this host came back to it")
     else:
         remedy = f"let UDP port {facts.port} in and out: nft list ruleset, iptables -L"
-        yield _warning("segment", "a datagram from this host did not come back to it", remedy)
+        yield warning("segment", "a datagram from this host did not come back to it", remedy)
 
 
 def buffers(facts: Facts) -> Iterable[Finding]:
@@ -304,12 +219,12 @@ def buffers(facts: Facts) -> Iterable[Finding]:
     more = "raise net.core.rmem_max and buffers.receive_bytes"
     if wanted and allowed is not None and allowed < wanted and not facts.exceeds_rmem:
         remedy = f"sysctl -w net.core.rmem_max={wanted}, then restart bccnd"
-        yield _warning(what, f"net.core.rmem_max allows {allowed} of the {wanted} bytes configured", remedy)
+        yield warning(what, f"net.core.rmem_max allows {allowed} of the {wanted} bytes configured", remedy)
         more = "see above"
     if dropped:
-        yield _warning(what, f"the kernel dropped {counted(dropped, 'datagram')}: the buffer was full", more)
+        yield warning(what, f"the kernel dropped {counted(dropped, 'datagram')}: the buffer was full", more)
     elif facts.status:
-        yield _ok(what, "the kernel dropped nothing")
+        yield ok(what, "the kernel dropped nothing")
 
 
 def port(facts: Facts) -> Iterable[Finding]:
@@ -322,22 +237,22 @@ def port(facts: Facts) -> Iterable[Finding]:
         return
     others = ", ".join(facts.holders[:NAMES_SHOWN])
     if facts.socket == "served":
-        yield _ok("port", f"UDP {facts.port} also used by {others}")
+        yield ok("port", f"UDP {facts.port} also used by {others}")
     else:
         remedy = "bccnd can share it if that sets SO_REUSEADDR; if bccnd does not start, end that program"
-        yield _warning("port", f"UDP {facts.port} is held by {others}", remedy)
+        yield warning("port", f"UDP {facts.port} is held by {others}", remedy)
 
 
 def clock(facts: Facts) -> Iterable[Finding]:
     what = "clock"
     if facts.ahead is not None and facts.ahead > CLOCK_AHEAD:
         remedy = "nothing is broken: the numbers go on from where they were; keep the clock synchronised"
-        yield _warning(what, f"{facts.ahead:.0f} s behind our sequence numbers: it was set back", remedy)
+        yield warning(what, f"{facts.ahead:.0f} s behind our sequence numbers: it was set back", remedy)
     if facts.clock_synchronised is False:
         remedy = "run chrony or systemd-timesyncd; set sequence_file for a restart after the clock went back"
-        yield _warning(what, "not synchronised, according to the kernel", remedy)
+        yield warning(what, "not synchronised, according to the kernel", remedy)
     elif facts.clock_synchronised:
-        yield _ok(what, "synchronised")
+        yield ok(what, "synchronised")
 
 
 def descriptors(facts: Facts) -> Iterable[Finding]:
@@ -346,9 +261,9 @@ def descriptors(facts: Facts) -> Iterable[Finding]:
     used, limit = facts.descriptors
     text = f"{used} of {limit} in use"
     if used > SPARE * limit:
-        yield _warning("descriptors", text, "raise LimitNOFILE= of the unit, or lower limits.clients")
+        yield warning("descriptors", text, "raise LimitNOFILE= of the unit, or lower limits.clients")
     else:
-        yield _ok("descriptors", text)
+        yield ok("descriptors", text)
 
 
 def clients(facts: Facts) -> Iterable[Finding]:
@@ -357,14 +272,14 @@ def clients(facts: Facts) -> Iterable[Finding]:
     slow = [row for row in facts.clients if row["slow"] is not None]
     losers = [row for row in facts.clients if row["dropped"] and row["slow"] is None]
     if slow:
-        names = _names(f"{row['name']} ({row['queued']} wait, {row['dropped']} lost)" for row in slow)
+        names = names_of(f"{row['name']} ({row['queued']} wait, {row['dropped']} lost)" for row in slow)
         remedy = "let it read faster, subscribe to less, or have a larger queue: CMSG queue, or [queue]"
-        yield _warning("clients", f"{len(slow)} too slow now: {names}", remedy)
+        yield warning("clients", f"{len(slow)} too slow now: {names}", remedy)
     if losers:
-        names = _names(f"{row['name']} ({row['dropped']})" for row in losers)
-        yield _warning("clients", f"too slow earlier, and lost messages: {names}", "watch: bccn top -s drops")
+        names = names_of(f"{row['name']} ({row['dropped']})" for row in losers)
+        yield warning("clients", f"too slow earlier, and lost messages: {names}", "watch: bccn top -s drops")
     if not slow and not losers:
-        yield _ok("clients", f"{counted(len(facts.clients), 'other client')}, none too slow")
+        yield ok("clients", f"{counted(len(facts.clients), 'other client')}, none too slow")
 
 
 def subscriptions(facts: Facts) -> Iterable[Finding]:
@@ -377,9 +292,9 @@ def subscriptions(facts: Facts) -> Iterable[Finding]:
         remedy = (
             "raise limits.subscriptions and reload bccnd, then a bccnd-dndm that is named; or use patterns"
         )
-        yield _warning(what, f"few left of the {limit} that a client may have: {_names(crowded)}", remedy)
+        yield warning(what, f"few left of the {limit} that a client may have: {names_of(crowded)}", remedy)
     else:
-        yield _ok(what, f"no client is near the limit of {limit}")
+        yield ok(what, f"no client is near the limit of {limit}")
 
 
 def rejected(facts: Facts) -> Iterable[Finding]:
@@ -390,13 +305,13 @@ def rejected(facts: Facts) -> Iterable[Finding]:
         verdict = verdict_of(word)
         meaning = verdict.meaning if verdict else "for a reason unknown here"
         remedy = REMEDIES[verdict] if verdict else "see the daemon's log: journalctl -u bccnd"
-        yield _warning("rejected", f"{counted(count, 'datagram')} {meaning} ({word})", remedy)
+        yield warning("rejected", f"{counted(count, 'datagram')} {meaning} ({word})", remedy)
     unsent = facts.status["counters"]["unsent"]
     if unsent:
         remedy = "a link was down or too slow: bccn status shows which"
-        yield _warning("sending", f"{counted(unsent, 'datagram')} could not be sent", remedy)
+        yield warning("sending", f"{counted(unsent, 'datagram')} could not be sent", remedy)
     if not counts and not unsent:
-        yield _ok("rejected", "no datagram that is worth a look")
+        yield ok("rejected", "no datagram that is worth a look")
 
 
 def sources(facts: Facts) -> Iterable[Finding]:
@@ -404,21 +319,21 @@ def sources(facts: Facts) -> Iterable[Finding]:
     lossy = [(loss_of(row).after, row) for row in heard]
     lossy = sorted((each for each in lossy if each[0] >= LOSS_PERCENT), key=lambda each: -each[0])
     if lossy:
-        names = _names(f"{row['src']} ({loss:.1f}%)" for loss, row in lossy)
+        names = names_of(f"{row['src']} ({loss:.1f}%)" for loss, row in lossy)
         remedy = "of one host: its link; of all: our receive buffer or link; repair on both sides helps"
-        yield _warning("sources", f"{len(lossy)} of {len(heard)} with loss: {names}", remedy)
+        yield warning("sources", f"{len(lossy)} of {len(heard)} with loss: {names}", remedy)
     silent = [row["src"] for row in heard if row.get("state") == "silent"]
     if silent:
         remedy = "see: bccn who; look at those hosts and their links"
-        yield _warning("sources", f"{counted(len(silent), 'source')} fell silent: {_names(silent)}", remedy)
+        yield warning("sources", f"{counted(len(silent), 'source')} fell silent: {names_of(silent)}", remedy)
     if facts.status is not None and not lossy and not silent:
-        yield _ok("sources", f"{counted(len(heard), 'source')} heard, none with loss{_relays(heard)}")
+        yield ok("sources", f"{counted(len(heard), 'source')} heard, none with loss{_relays(heard)}")
 
 
 def _relays(heard: Iterable[Row]) -> str:
     """How many sources come from other segments, and which hosts relay them."""
     by = Counter(row["relayed"]["host"] for row in heard if row.get("relayed"))
-    return f"; {by.total()} of other segments, relayed by {_names(sorted(by))}" if by else ""
+    return f"; {by.total()} of other segments, relayed by {names_of(sorted(by))}" if by else ""
 
 
 def repair(facts: Facts) -> Iterable[Finding]:
@@ -428,15 +343,15 @@ def repair(facts: Facts) -> Iterable[Finding]:
     others = [row["src"] for row in facts.sources if row.get("repair")]
     if not told["on"]:
         if others:
-            text = f"off here, though others repair ({_names(others)}): what this host loses stays lost"
-            yield _warning(what, text, "set repair.on = true in the settings, and reload with SIGHUP")
+            text = f"off here, though others repair ({names_of(others)}): what this host loses stays lost"
+            yield warning(what, text, "set repair.on = true in the settings, and reload with SIGHUP")
         else:
-            yield _ok(what, "off")
+            yield ok(what, "off")
         return
     troubles = [*_askers(told), *_mended(facts.sources), *_unrepaired(told, facts.hold_bytes)]
     yield from troubles
     if not troubles:
-        yield _ok(
+        yield ok(
             what, f"{counted(told['repaired'], 'message')} repaired, {told['resent']} sent again for others"
         )
 
@@ -446,14 +361,12 @@ def _askers(told: Row) -> Iterable[Finding]:
     for row in told["askers"]:
         of = f" of {row['sent']} sent" if row["sent"] else ""
         text = f"{row['host']} ({row['peer']}) asked for {row['asked']}{of} in {row['seconds']:.0f} s"
-        yield _warning("repair", text, "its link or its receive buffer: run bccn doctor and ip -s link there")
+        yield warning("repair", text, "its link or its receive buffer: run bccn doctor and ip -s link there")
     if told["refused"]:
         text = (
             f"{counted(told['refused'], 'datagram')} not sent again: others asked for more than their share"
         )
-        yield _warning(
-            "repair", text, "see which host: this list, or the log; after bursts raise repair.rate"
-        )
+        yield warning("repair", text, "see which host: this list, or the log; after bursts raise repair.rate")
 
 
 def _mended(sources: Iterable[Row]) -> Iterable[Finding]:
@@ -462,10 +375,10 @@ def _mended(sources: Iterable[Row]) -> Iterable[Finding]:
     mended = [(loss.before, row) for loss, row in losses if loss.before >= LOSS_PERCENT > loss.after]
     if mended:
         worst = sorted(mended, key=lambda each: -each[0])
-        names = _names(f"{row['src']} ({loss:.1f}%)" for loss, row in worst)
+        names = names_of(f"{row['src']} ({loss:.1f}%)" for loss, row in worst)
         text = f"{counted(len(mended), 'source')} with loss that was repaired: {names}"
         remedy = "of one host: its link; of all: our receive buffer or link (ip -s link)"
-        yield _warning("repair", text, remedy)
+        yield warning("repair", text, remedy)
 
 
 def _unrepaired(told: Row, hold_bytes: int | None) -> Iterable[Finding]:
@@ -473,24 +386,18 @@ def _unrepaired(told: Row, hold_bytes: int | None) -> Iterable[Finding]:
     if told["given_up"]:
         text = f"{counted(told['given_up'], 'message')} did not come in time"
         remedy = "see whose: bccn who; look at this host's link and buffer: ip -s link; or raise repair.hold_seconds"
-        yield _warning("repair", text, remedy)
+        yield warning("repair", text, remedy)
     if told["gone"]:
         text = f"{counted(told['gone'], 'message')} missed here and no longer kept where they were sent"
-        yield _warning("repair", text, "raise repair.numbers and repair.source_bytes there")
+        yield warning("repair", text, "raise repair.numbers and repair.source_bytes there")
     if hold_bytes and told["held"]["bytes"] > SPARE * hold_bytes:
         text = f"{told['held']['bytes']} bytes wait for missing messages, of {hold_bytes} allowed"
-        yield _warning("repair", text, "raise repair.hold_bytes, or lower repair.hold_seconds")
-
-
-def _names(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - NAMES_SHOWN} more" if len(listed) > NAMES_SHOWN else ""
-    return ", ".join(listed[:NAMES_SHOWN]) + more
+        yield warning("repair", text, "raise repair.hold_bytes, or lower repair.hold_seconds")
 
 
 CHECKS: tuple[Callable[[Facts], Iterable[Finding]], ...] = (
     configuration, key_file, socket, daemon, network, port, rights, rights_by_program, round_trip, interfaces,
-    segment, buffers, rejected, sources, repair, clients, subscriptions, clock, descriptors,
+    segment, buffers, rejected, sources, repair, clients, subscriptions, uplinks, gateways, clock, descriptors,
 )  # fmt: skip
 
 

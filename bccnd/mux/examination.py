@@ -11,8 +11,9 @@ import json
 from typing import Any
 
 from bccnd import __version__
+from bccnd.doctor.facts import Facts
 from bccnd.doctor.finding import Finding, Level, as_json
-from bccnd.doctor.findings import Facts, examine
+from bccnd.doctor.findings import examine
 from bccnd.mux.speakers import WENT_AWAY, Connect, Errand, Room, refusal
 from bpmux.entities import Request
 

@@ -6,19 +6,22 @@
 import re
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from bccnd.process.one_table import OneTable
 from bccnd.process.settings import (
     SOCKET_PATH_LIMIT,
+    BusSocket,
     GroupId,
     LogFormat,
     LogLevel,
     MetricsAddress,
     Octal,
+    ProgramSettings,
     UserId,
+    whole,
 )
 
 PREFIX = "BCCND_MUX_"
@@ -90,18 +93,10 @@ def _web(value: str) -> str:
     return address(value) if value else value
 
 
-def _number(default: int, least: int, most: int, description: str) -> Any:
-    return Field(default=default, ge=least, le=most, strict=True, description=description)
-
-
-class MuxSettings(BaseModel):
+class MuxSettings(ProgramSettings):
     """All settings of one door, immutable."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    socket: str = Field(
-        default="", description="the daemon's socket: a path or @NAME; empty: where bccn finds it"
-    )
+    socket: BusSocket = ""
     listen: tuple[Listen, ...] = Field(
         default=(),
         max_length=16,
@@ -143,9 +138,9 @@ class MuxSettings(BaseModel):
         strict=True,
         description="whether the page has a box to publish with; rights decide what a token may publish",
     )
-    connections: int = _number(1024, 1, 1 << 20, "most connections at a time")
-    user_connections: int = _number(256, 1, 1 << 20, "most connections of one user at a time")
-    sessions: int = _number(
+    connections: int = whole(1024, 1, 1 << 20, "most connections at a time")
+    user_connections: int = whole(256, 1, 1 << 20, "most connections of one user at a time")
+    sessions: int = whole(
         4096, 1, 1 << 20, "most sessions, streams and requests at a time; each is a client of the daemon"
     )
     recorded: Path | None = Field(default=None, description="folder of this host's recorder, for REPLAY")

@@ -235,14 +235,16 @@ exit codes: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused,
             5 socket or port taken, 7 out of memory"""
 
 
-class _CommandLine(CommandLine):
+class SettingsLine(CommandLine):
+    """A command line whose mistakes are mistakes of the settings."""
+
     def error(self, message: str) -> NoReturn:
         raise ConfigError(one_line(f"{message} (see {self.prog} --help)"))
 
 
 def command_line() -> argparse.ArgumentParser:
     """The parser of ``bccnd``. Values stay text: ``Settings`` checks them as it checks those of other sources."""
-    parser = _CommandLine(
+    parser = SettingsLine(
         prog="bccnd",
         description="Relay messages between the programs of this host and its network segment.",
         epilog=EPILOG,

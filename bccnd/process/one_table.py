@@ -14,15 +14,14 @@ import argparse
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NoReturn, TypeVar, get_origin
+from typing import Any, Generic, TypeVar, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from bccnd import __version__
 from bccnd.errors import ConfigError
-from bccnd.process.configuration import as_toml, decoded, one_line, problem, read_file
-from bccnd.process.standard_streams import CommandLine
+from bccnd.process.configuration import SettingsLine, as_toml, decoded, one_line, problem, read_file
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -36,11 +35,6 @@ class Invocation(Generic[S]):
     quiet: bool
     origins: Mapping[str, str]
     file: str
-
-
-class _CommandLine(CommandLine):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(one_line(f"{message} (see {self.prog} --help)"))
 
 
 @dataclass(frozen=True)
@@ -70,7 +64,7 @@ class OneTable(Generic[S]):
 
     def command_line(self) -> argparse.ArgumentParser:
         """The parser. It leaves values as text, which the model checks."""
-        parser = _CommandLine(
+        parser = SettingsLine(
             prog=self.program,
             description=self.description,
             epilog=self.epilog,

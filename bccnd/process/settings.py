@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -157,6 +157,36 @@ MetricsAddress = Annotated[
 ]
 LogLevel = Annotated[logs.Level, Field(description="debug, info, warning or error")]
 LogFormat = Annotated[logs.Format, Field(description="console, json, or auto: console on a terminal")]
+
+
+def _usable_socket(value: str) -> str:
+    if not value.isprintable() or len(value.encode()) > SOCKET_PATH_LIMIT:
+        raise ValueError(f"must be a path or @NAME of at most {SOCKET_PATH_LIMIT} bytes")
+    return value
+
+
+BusSocket = Annotated[
+    str,
+    AfterValidator(_usable_socket),
+    Field(description="the daemon's socket: a path or @NAME; empty: where bccn finds it"),
+]
+SegmentName = Annotated[str, _require(r"[A-Za-z0-9_-]{1,32}", "must be 1 to 32 letters, digits, - and _")]
+
+
+def whole(default: int, least: int, most: int, description: str) -> Any:
+    """A setting that is a whole number."""
+    return Field(default=default, ge=least, le=most, strict=True, description=description)
+
+
+class ProgramSettings(BaseModel):
+    """All settings of one program beside the daemon, immutable. Each has these, at the end of its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    if TYPE_CHECKING:
+        metrics: MetricsAddress
+        log_level: LogLevel
+        log_format: LogFormat
 
 
 def _wrong(name: str, value: object, rule: str) -> ValidationError:

@@ -9,14 +9,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from bccnd import __version__
 from bccnd.errors import ConfigError
-from bccnd.process.settings import SOCKET_PATH_LIMIT, LogFormat, LogLevel, MetricsAddress
-from bccnd.process.standard_streams import CommandLine
+from bccnd.process.configuration import SettingsLine, one_line, problem
+from bccnd.process.settings import SOCKET_PATH_LIMIT, LogFormat, LogLevel, MetricsAddress, ProgramSettings
 
 PREFIX = "BCCND_RECORD_"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -40,10 +40,8 @@ Bytes = Annotated[int, BeforeValidator(_size)]
 Whole = Annotated[int, BeforeValidator(_whole)]
 
 
-class RecorderSettings(BaseModel):
+class RecorderSettings(ProgramSettings):
     """All settings of one recorder, immutable."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     socket: str = Field(description="the daemon's socket: a path or @NAME (default: where bccn finds it)")
     output: Path = Field(description="directory for the recorded files; created if missing")
@@ -134,14 +132,9 @@ class Invocation:
     check_only: bool
 
 
-class _CommandLine(CommandLine):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{ascii(message)[1:-1]} (see {self.prog} --help)")
-
-
 def command_line() -> argparse.ArgumentParser:
     """The parser. It leaves values as text, which ``RecorderSettings`` checks."""
-    parser = _CommandLine(
+    parser = SettingsLine(
         prog="bccnd-record",
         description=DESCRIPTION,
         epilog=EPILOG,
@@ -172,7 +165,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str], default_socket: str) -
     variables = {PREFIX + name.upper(): name for name in RecorderSettings.model_fields}
     unknown = [name for name in environ if name.startswith(PREFIX) and name not in variables]
     if unknown:
-        raise ConfigError("\n".join(f"{ascii(name)[1:-1]}: unknown setting" for name in sorted(unknown)))
+        raise ConfigError("\n".join(one_line(f"{name}: unknown setting") for name in sorted(unknown)))
     origins = {name: variable for variable, name in variables.items() if variable in environ}
     origins |= {name: _flag(name) for name in given}
     values = {name: environ[origin] for name, origin in origins.items() if origin in environ} | given
@@ -192,22 +185,8 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
     lines = []
     for detail in error.errors(include_url=False):
         name = str(detail["loc"][0])
-        context = detail.get("ctx", {})
-        got = f" (got {ascii(detail['input'])[:60]})"
-        match detail["type"]:
-            case "missing":
-                rule, got = "must be given", ""
-            case "greater_than_equal":
-                rule = f"must be at least {context['ge']}"
-            case "less_than_equal":
-                rule = f"must be at most {context['le']}"
-            case "value_error":
-                rule = str(context["error"])
-            case "literal_error":
-                rule = f"must be {context['expected']}"
-            case _:
-                rule = detail["msg"]
-        lines.append(f"{origins.get(name, _flag(name))}: {rule}{got}")
+        rule = "must be given" if detail["type"] == "missing" else problem(name, detail, ())
+        lines.append(one_line(f"{origins.get(name, _flag(name))}: {rule}"))
     return "\n".join(lines)
 
 

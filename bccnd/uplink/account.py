@@ -1,31 +1,35 @@
 """What an uplink reports about itself: to ``bccn links``, recorders, Prometheus and the log. No I/O and no clock.
 
 Rules
-- An answer to ``bccn links`` is JSON in several messages, since messages of the segment are short: one about the
-  uplink, which says how many follow, and one for each link that is heard. Hosts that do not fit are counted.
+- An answer to ``bccn links`` is a message about the uplink, and one for each link that is heard
+  (``bccnd/beside/answers.py``). ``bccn doctor`` gets the same.
 - The same messages go to FACTS_CHANNEL from time to time, unasked: only taps see them, and recordings have them.
-- An answer that would be too long leaves out why messages were dropped or lost, and then cuts the longest texts.
-- Anybody may ask. So a second has at most PARTS parts of answers, and an answer at most LINKS_SHOWN links.
 - New losses get one line in the log at each look, with what to do.
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from bccnd.beside.answers import Form
 from bccnd.uplink.carrier import Facts
 
 # Every uplink of the segment answers requests on it.
 CHANNEL = "bccnd/links"
 # Directed to a name that no program has, like ``!bccnd/repair``: recorders find it (``bccnd.recorder.links``).
 FACTS_CHANNEL = "!bccnd/links"
-# Bytes of one answer: with header and token it is still a datagram.
-PART_BYTES = 1000
-# Links in one answer: those that were heard last.
+# Links in one answer: those that were heard last. With so many, at most 8 answers fit a second.
 LINKS_SHOWN = 64
-# Messages of answers a second: 200 requests where one link is heard, and 8 where there are 64.
-PARTS = 500
+FORM = Form(
+    "uplink", "link", "links", LINKS_SHOWN,
+    texts=("segment", "instance", "state", "reason", "carrier"),
+    numbers=(
+        "seconds", "round_trip", "behind", "waiting", "repaired", "lost", "heard", "held", "more_hosts", "links_said",
+        "more_links", "exported", "imported", "siblings",
+    ),
+    counts=("dropped", "losses"),
+    lists=("hosts",),
+)  # fmt: skip
 
 # Reasons that are logged while the carrier is cut off: each of several servers may have its own.
 REASONS_LIMIT = 8
@@ -132,61 +136,8 @@ def counted(core: Mapping[str, Any], carrier: Facts, bus: Mapping[str, int]) -> 
 
 
 def answers(facts: Mapping[str, Any]) -> list[bytes]:
-    """The messages that answer a request. ``facts`` have at least ``uplink``, its name, and ``links``: rows with
-    ``heard``, seconds ago, and ``hosts``.
-    """
-    rows = sorted(facts["links"], key=lambda row: float(row["heard"]))
-    said = rows[:LINKS_SHOWN]
-    about = {name: value for name, value in facts.items() if name != "links"}
-    parts = [{**about, "links_said": len(said), "more_links": len(rows) - len(said)}]
-    parts += [{"uplink": facts["uplink"], "link": _fitted(row)} for row in said]
-    return [_encoded(part) for part in [_shortened(parts[0]), *parts[1:]]]
-
-
-def _shortened(about: dict[str, Any]) -> dict[str, Any]:
-    """The row, shortened so that it fits one message."""
-    for name in "dropped", "losses":
-        if len(_encoded(about)) > PART_BYTES:
-            about.pop(name, None)
-    for name in sorted(("carrier", "reason"), key=lambda name: -len(str(about.get(name, "")))):
-        if (over := len(_encoded(about)) - PART_BYTES) > 0 and name in about:
-            about[name] = about[name][: max(0, len(about[name]) - over)]
-    return about
-
-
-def _fitted(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of a link, with as many of its hosts as fit a message."""
-    hosts = [str(host) for host in row["hosts"]]
-    room = (
-        PART_BYTES - len(_encoded({**row, "hosts": []})) - 200
-    )  # of the name of the uplink, and what stands around
-    fitting: list[str] = []
-    for host in hosts:
-        room -= len(_encoded(host)) + 1
-        if room < 0:
-            break
-        fitting.append(host)
-    return {**row, "hosts": fitting, "more_hosts": int(row.get("more_hosts", 0)) + len(hosts) - len(fitting)}
-
-
-def _encoded(part: object) -> bytes:
-    return json.dumps(part, separators=(",", ":")).encode()
-
-
-class Answering:
-    """Decides whether a request is answered, before that costs anything, and counts what answers took."""
-
-    def __init__(self) -> None:
-        self._since = float("-inf")
-        self._count = 0
-
-    def may(self, now: float) -> bool:
-        if now - self._since >= 1.0:
-            self._since, self._count = now, 0
-        return self._count < PARTS
-
-    def took(self, parts: int) -> None:
-        self._count += parts
+    """The messages that answer a request; the links that were heard last first."""
+    return FORM.answers({**facts, "links": sorted(facts["links"], key=lambda link: float(link["heard"]))})
 
 
 class Losses:

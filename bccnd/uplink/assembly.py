@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from bccnd.uplink.nats_options import NatsOptions
 
 
+def keys_of(settings: UplinkSettings) -> tuple[bytes, ...]:
+    """Of the link. Raises ``BccndError``."""
+    return read_keys(settings.key_file) if settings.key_file else ()
+
+
 def options_of(settings: UplinkSettings, keys: tuple[bytes, ...]) -> Options:
     return Options(
         name=settings.name.encode(),

@@ -27,6 +27,7 @@ import structlog
 
 import bccn
 from bccn.transport import pauses
+from bccnd.beside import answers
 from bccnd.errors import RefusedError
 
 # Queues to ask for, in this order: the daemon grants the first that its limits allow, or keeps its own.
@@ -61,8 +62,8 @@ log = structlog.get_logger()
 
 class Bus:
     """``heard(datagram, retained)`` gets each message of the segment. ``answer()`` makes the replies to a request on
-    ``channel``. ``joined()`` is called on each connection, before anything is heard. ``retained``: whether it also
-    hears the daemon's last values.
+    ``channel``, and to one of ``bccn doctor``. ``joined()`` is called on each connection, before anything is heard.
+    ``retained``: whether it also hears the daemon's last values.
     """
 
     def __init__(
@@ -216,6 +217,8 @@ class Bus:
             await self._connect()
             return
         await client.serve(self._channel, self._reply)
+        with suppress(bccn.RefusedError):  # it is for ``bccn doctor`` alone
+            await client.serve(answers.CHANNEL, self._reply)
         settled = None
         while settled is not self._patterns:  # a reload may want others meanwhile
             settled = self._patterns

@@ -1,40 +1,34 @@
-"""The uplink put together: bus, core, journal, carrier; signals, time, and what it reports about itself.
+"""The uplink put together: bus, core, journal, carrier, and what it reports about itself
+(``bccnd/beside/program.py``).
 
     daemon -- Bus --> core.offer --> journal --> carrier.publish
     daemon <-- Bus.send <-- core.take <-- core.came <-- carrier
 
 Rules
-- Everything happens in callbacks and tasks of one event loop.
 - Messages for the carrier wait in the journal, and messages for the daemon in the core: no publisher waits.
 - When more comes than the daemon takes, the core takes no more. Once the daemon has everything, the carrier is run
   again from where it was.
-- SIGTERM and SIGINT end it: it hands the daemon what has come, for STOP_SECONDS at most, and closes the journal.
-- SIGHUP reads settings and keys again; a fault in them changes nothing. New patterns are in force before old ones
-  end. A newer program needs a restart: with a journal it goes on where this one ended. - The log says when the
-  carrier is cut off and when it is back. What peers and losses cause is counted, with at most one line each
-  REPORT_SECONDS.
+- When it stops, it hands the daemon what has come, for STOP_SECONDS at most, and closes the journal.
+- A reload reads keys, too. New patterns are in force before old ones end. A newer program needs a restart: with a
+  journal it goes on where this one ended.
+- The log says when the carrier is cut off and when it is back. What peers and losses cause is counted, with at most
+  one line each REPORT_SECONDS.
 """
 
 import asyncio
-import signal
 import time
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
 import structlog
 
 from bccnd import __version__
+from bccnd.beside.answers import Answering
+from bccnd.beside.program import Program, Start
 from bccnd.errors import BccndError
-from bccnd.process import logs
-from bccnd.process.fatal import Faults, unless_out_of_memory
-from bccnd.process.health import Health
-from bccnd.process.log_limit import LogLimit
-from bccnd.process.supervision import Supervision
 from bccnd.uplink.account import (
     CHANNEL,
     FACTS_CHANNEL,
-    Answering,
     Losses,
     Reasons,
     answers,
@@ -43,12 +37,11 @@ from bccnd.uplink.account import (
     mistaken,
     shown,
 )
-from bccnd.uplink.assembly import carrier_of, limits_of, options_of
+from bccnd.uplink.assembly import carrier_of, keys_of, limits_of, options_of
 from bccnd.uplink.bus import LOOK_SECONDS, Bus
 from bccnd.uplink.core import Uplink
 from bccnd.uplink.journal import Journal
-from bccnd.uplink.options import Options
-from bccnd.uplink.settings import UplinkSettings, applicable, doubts
+from bccnd.uplink.settings import UplinkSettings, applicable
 
 # Seconds to hand over what has come, when the uplink stops.
 STOP_SECONDS = 2.0
@@ -58,43 +51,16 @@ REPORT_SECONDS = 30.0
 AWAY_SECONDS = 0.5
 # Seconds between two checks whether that is done.
 LOOK_AGAIN_SECONDS = 0.01
-# A timer of the loop may be early by this.
-TICK = 0.001
-STOP_SIGNALS = signal.SIGTERM, signal.SIGINT
-# Blocked from the start until they are handled. Those for a replacement of the program mean nothing here.
-IGNORED_SIGNALS = signal.SIGUSR1, signal.SIGUSR2
-EARLY_SIGNALS = {signal.SIGHUP, *IGNORED_SIGNALS}
-# Lines that no peer can cause, and no carrier that comes and goes (``LogLimit``).
-UNLIMITED = frozenset(
-    {"serving", "stopped", "reloaded", "needs a restart", "not reloaded, the old settings stay", "lost"}
-)
-
 log = structlog.get_logger()
 
-ReadAgain = Callable[[], tuple[UplinkSettings, tuple[bytes, ...]]]
 
+class Service(Program[UplinkSettings]):
+    """One uplink. Raises ``BccndError`` without its journal or its keys."""
 
-class Service:
-    """One uplink on ``loop``. ``serve`` returns when a signal stops it. Raises ``BccndError`` without its journal.
-
-    ``read_again`` reads settings and keys for a reload; ``log_limit``: of its log; ``watchdog``: see ``Supervision``.
-    """
-
-    def __init__(
-        self,
-        settings: UplinkSettings,
-        keys: tuple[bytes, ...],
-        loop: asyncio.AbstractEventLoop,
-        read_again: ReadAgain,
-        log_limit: LogLimit,
-        watchdog: float = 0.0,
-    ) -> None:
-        self._settings = settings
-        self._loop = loop
-        self._read_again = read_again
-        self._log_limit = log_limit
-        self._supervision = Supervision(loop, watchdog)
-        self._health = Health(loop, self._metrics, self._unready)
+    def __init__(self, start: Start[UplinkSettings]) -> None:
+        super().__init__(start)
+        settings = start.settings
+        keys = keys_of(settings)
         self._journal = Journal(settings.journal, limits_of(settings))
         self._journal.open()
         self.core = Uplink(options_of(settings, keys), self._journal, time.monotonic, time.time_ns)
@@ -110,67 +76,27 @@ class Service:
         self._answering = Answering()
         self._losses = Losses()
         self._reported_at = float("-inf")
-        self._stop = asyncio.Event()
         self._incoming = asyncio.Event()
-        self._timer: asyncio.Handle | None = None
-        self._due = float("inf")
-        self._tasks: set[asyncio.Task[None]] = set()
         self._reading: asyncio.Task[None]
         self._carrying: asyncio.Task[None]
         self._idle = False  # the daemon has what came
-        self._ticking: asyncio.TimerHandle | None = None
-        self._reloading = asyncio.Lock()
-        self._faults = Faults()
-        self._fault: BaseException | None = None
         self._cut_off: str | None = None
         self._reasons = Reasons()
         self._journal_fault = self._journal_replaced = ""
         self._mistake = ""
         self._claims = 0  # of the core that were logged
-        self._state_since = loop.time()
-        loop.set_exception_handler(self._faults.handle)
+        self._state_since = self._loop.time()
 
-    async def serve(self) -> None:
-        """Serve until stopped. Raises ``BccndError`` if it cannot start."""
-        loop, settings = self._loop, self._settings
-        for signum in STOP_SIGNALS:
-            loop.add_signal_handler(signum, self._stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
-        for signum in IGNORED_SIGNALS:
-            signal.signal(signum, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS)
-        try:
-            self._health.open(settings.metrics)
-            await self.bus.begin(settings.export, bridges=bool(settings.import_))
-            self._health.resume()
-            self._log_start()
-            self._supervision.serving(self._summary(), succeeded=False)
-            self._reading = self._start(self.bus.run())
-            self._carrying = self._start(self.carrier.run(self.core.begin()))
-            self._start(self._send())
-            self._start(self._look())
-            self._schedule()
-            self._ticking = self._loop.call_later(1.0, self._tick)
-            await self._stop.wait()
-            self._supervision.stopping()
-            await self._hand_over()
-        finally:
-            await self._end()
-        if self._fault is not None:
-            raise self._fault
-
-    def _log_start(self) -> None:
+    async def _open(self) -> None:
         settings = self._settings
-        log.info(
-            "serving",
-            segment=settings.name,
-            carrier=settings.carrier,
-            export=len(settings.export),
-            imports=len(settings.import_),
-            version=__version__,
-        )
-        for doubt, remedy in doubts(settings):
-            log.warning(doubt, remedy=remedy)
+        await self.bus.begin(settings.export, bridges=bool(settings.import_))
+
+    def _begin(self) -> None:
+        self._reading = self._start(self.bus.run())
+        self._carrying = self._start(self.carrier.run(self.core.begin()))
+        self._start(self._send())
+        self._start(self._tell())
+        self._waking.schedule()
 
     # -- what the carrier says: the Hearer
 
@@ -184,18 +110,18 @@ class Service:
 
     def published(self, number: int) -> None:
         self.core.published(number)
-        self._schedule()
+        self._waking.schedule()
 
     def changed(self) -> None:
         self.core.changed()
         self._look_at_carrier()
-        self._schedule()
+        self._waking.schedule()
 
     # -- what the daemon says
 
     def _heard(self, datagram: bytes, retained: bool) -> None:
         self.core.offer(datagram, retained=retained)
-        self._schedule()
+        self._waking.schedule()
 
     def _answer(self) -> list[bytes]:
         if not self._answering.may(self._loop.time()):
@@ -221,62 +147,30 @@ class Service:
                 await asyncio.wait({self._carrying})
                 self._carrying = self._start(self.carrier.run(self.core.begin()))
 
-    async def _look(self) -> None:
+    async def _tell(self) -> None:
         """Tell other uplinks the hosts of this segment, and recorders the facts of this uplink."""
         while True:
             names = await self.bus.hosts()
             self.core.hosts([name.encode() for name in names])
-            self._schedule()
+            self._waking.schedule()
             await self.bus.say(FACTS_CHANNEL, answers(self._facts()))
             await asyncio.sleep(LOOK_SECONDS if names else AWAY_SECONDS)
 
     def _advance(self) -> None:
         self._incoming.set()
-        self._schedule()
+        self._waking.schedule()
 
-    def _schedule(self) -> None:
-        """Call the core at its deadline. A deadline that moves later is checked at the old time."""
-        due = self.core.next_deadline()
-        if self._timer is not None:
-            if due >= self._due:
-                return
-            self._timer.cancel()
-        self._due, wait = due, due - time.monotonic()
-        if wait <= 0:
-            self._timer = self._loop.call_soon(self._on_time)
-        else:
-            self._timer = self._loop.call_later(wait + TICK, self._on_time)
+    def _due(self) -> float:
+        return self.core.next_deadline()
 
     def _on_time(self) -> None:
-        self._timer = None
-        if self.core.next_deadline() <= time.monotonic():  # in this order: what is due at once is due by then
-            self.core.on_deadline()
-            self._incoming.set()
-        self._schedule()
+        self.core.on_deadline()
+        self._incoming.set()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_ended)
-        return task
-
-    def _on_ended(self, task: asyncio.Task[None]) -> None:
-        """A task has ended, which none does by itself: its exception ends the uplink."""
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            unless_out_of_memory(error)
-            self._fault = self._fault or error
-            self._stop.set()
-
-    def _tick(self) -> None:
-        self._ticking = self._loop.call_later(1.0, self._tick)  # first: a fault costs this tick alone
-        self._faults.tick()
+    def _look(self) -> None:
         self._look_at_carrier()
         self._look_at_journal()
         self._look_at_others()
-        self._report()
-        self._health.tick()
-        self._supervision.ticked(self._summary())
 
     def _look_at_carrier(self) -> None:
         reason = self.carrier.facts().reason
@@ -324,10 +218,20 @@ class Service:
         if due and (more := self._losses.new(lost(*counts))):
             self._reported_at = now
             log.warning("lost", **more)
-        for left_out in self._log_limit.left_out(ending=ending):
-            log.warning("more like this", **left_out)
 
     # -- what it says of itself
+
+    def _about(self) -> dict[str, Any]:
+        settings = self._settings
+        return {
+            "segment": settings.name,
+            "carrier": settings.carrier,
+            "export": len(settings.export),
+            "imports": len(settings.import_),
+        }
+
+    def _result(self) -> dict[str, Any]:
+        return {"segment": self._settings.name}
 
     def _state(self) -> tuple[str, str]:
         """The state in one word, and the reason, which may be empty."""
@@ -340,14 +244,11 @@ class Service:
         return "up", self._mistake or (f"journal not written: {fault}" if fault else "")
 
     def _summary(self) -> str:
-        """The line that ``systemctl status`` shows."""
         state, reason = self._state()
         return f"{state}: {reason}" if reason else state
 
-    def _unready(self) -> str:
+    def _reason(self) -> str:
         state, reason = self._state()
-        if self._stop.is_set():
-            return "stopping"
         if self.core.copied:
             return mistaken(self.core.facts())
         return "" if state == "up" else f"{state}: {reason}"
@@ -376,43 +277,23 @@ class Service:
 
     # -- reload
 
-    def _on_hangup(self) -> None:
-        self._start(self._reload())
+    def _applicable(self, wanted: UplinkSettings) -> tuple[UplinkSettings, list[str], list[str]]:
+        return applicable(self._settings, wanted)
 
-    async def _reload(self) -> None:
-        async with self._reloading:
-            self._supervision.reloading()
-            try:
-                wanted, keys = self._read_again()
-                settings, changed, held = applicable(self._settings, wanted)
-                options = options_of(settings, keys)
-                await self._change(settings, options)
-            except BccndError as error:
-                self._supervision.not_reloaded(error)
-                return
-            self._health.resume()
-            self._settings = settings
-            self._journal.limits = limits_of(settings)
-            self.bus.retained = settings.retained
-            logs.configure(settings.log_level, settings.log_format, limit=self._log_limit)
-            if held:
-                log.warning("needs a restart", settings=held)
-            log.info("reloaded", changed=changed, keys=len(keys))
-            self._supervision.reloaded()
-
-    async def _change(self, settings: UplinkSettings, options: Options) -> None:
-        """Subscribe to new patterns, then carry them, then end old ones. Raises ``BccndError`` before anything has
-        changed.
-        """
-        before = self._settings
+    async def _change(self, settings: UplinkSettings) -> dict[str, Any]:
+        """Subscribe to new patterns, then carry them, then end old ones."""
+        before, keys = self._settings, keys_of(settings)
         await self.bus.want({*before.export, *settings.export}, bridges=bool(settings.import_))
         try:
             self._health.open(settings.metrics)
         except BccndError:
             await self.bus.want(before.export, bridges=bool(before.import_))
             raise
-        self.core.reconfigure(options)
+        self.core.reconfigure(options_of(settings, keys))
         await self.bus.want(settings.export, bridges=bool(settings.import_))
+        self._journal.limits = limits_of(settings)
+        self.bus.retained = settings.retained
+        return {"keys": len(keys)}
 
     # -- the end
 
@@ -430,18 +311,9 @@ class Service:
         sent = self.bus.reason or (self._idle and not self._incoming.is_set())
         return bool(sent and (self.carrier.facts().reason or not self.core.outbound.waiting))
 
-    async def _end(self) -> None:
-        for timer in (self._ticking, self._timer):
-            if timer is not None:
-                timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def _close(self) -> None:
         await self.bus.close()
-        if self._timer is not None:  # what was cancelled may have called the core
-            self._timer.cancel()
-        self._report(ending=True)
+
+    async def _end(self) -> None:
+        await super()._end()  # its last report knows the journal
         self._journal.close()
-        self._health.close()
-        self._supervision.close()
-        log.info("stopped", segment=self._settings.name)

@@ -13,7 +13,16 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from bccnd.errors import ConfigError
 from bccnd.process.one_table import OneTable
-from bccnd.process.settings import SOCKET_PATH_LIMIT, LogFormat, LogLevel, MetricsAddress, PublishPattern
+from bccnd.process.settings import (
+    BusSocket,
+    LogFormat,
+    LogLevel,
+    MetricsAddress,
+    ProgramSettings,
+    PublishPattern,
+    SegmentName,
+    whole,
+)
 from bccnd.uplink.exports import NEVER
 
 PREFIX = "BCCND_UPLINK_"
@@ -62,26 +71,18 @@ class Rate(BaseModel):
     burst: int = Field(default=1, ge=1, le=1_000_000, strict=True)
 
 
-def _whole(default: int, least: int, most: int, description: str) -> Any:
-    return Field(default=default, ge=least, le=most, strict=True, description=description)
-
-
 def _patterns(description: str, alias: str | None = None) -> Any:
     return Field(default=(), max_length=PATTERNS_LIMIT, description=description, alias=alias)
 
 
-class UplinkSettings(BaseModel):
+class UplinkSettings(ProgramSettings):
     """All settings of one uplink, immutable."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     carrier: str = Field(
         description="the carrier: fyrehose://HOST:PORT, nats://HOST:PORT[,HOST:PORT...] or tls:// for NATS"
     )
-    name: str = Field(description="name of this segment, different from all others")
-    socket: str = Field(
-        default="", description="the daemon's socket: a path or @NAME; empty: where bccn finds it"
-    )
+    name: SegmentName = Field(description="name of this segment, different from all others")
+    socket: BusSocket = ""
     export: tuple[Pattern, ...] = _patterns(
         "patterns of channels to send to other segments; !> and such for directed ones"
     )
@@ -117,9 +118,9 @@ class UplinkSettings(BaseModel):
     nats_stream: str = Field(
         default="bccn", description="NATS stream, whose name its subjects also begin with"
     )
-    nats_replicas: int = _whole(0, 0, 5, "copies of a new stream; 0: 3 in a cluster, else 1")
-    nats_bytes: int = _whole(1 << 30, MIB, 1 << 50, "bytes that a new stream keeps")
-    nats_seconds: int = _whole(86_400, 1, 366 * 86_400, "seconds for which a new stream keeps a message")
+    nats_replicas: int = whole(0, 0, 5, "copies of a new stream; 0: 3 in a cluster, else 1")
+    nats_bytes: int = whole(1 << 30, MIB, 1 << 50, "bytes that a new stream keeps")
+    nats_seconds: int = whole(86_400, 1, 366 * 86_400, "seconds for which a new stream keeps a message")
     nats_credentials: Path | None = Field(default=None, description="credentials for NATS: a .creds file, or")
     nats_user: str = Field(default="", description="a user, with")
     nats_password_file: Path | None = Field(default=None, description="a file with the password, or")
@@ -135,11 +136,11 @@ class UplinkSettings(BaseModel):
         description="file that keeps what the carrier has not taken, and how far other uplinks were heard; "
         "without it both are lost with the process",
     )
-    journal_bytes: int = _whole(
+    journal_bytes: int = whole(
         64 * MIB, MIB, 1 << 40, "bytes that may wait for the carrier; the oldest go first"
     )
-    journal_seconds: int = _whole(3600, 1, 30 * 86_400, "seconds that a message may wait for the carrier")
-    hold_bytes: int = _whole(
+    journal_seconds: int = whole(3600, 1, 30 * 86_400, "seconds that a message may wait for the carrier")
+    hold_bytes: int = whole(
         16 * MIB, MIB, 1 << 32, "bytes of messages that may wait for a lost one before them"
     )
     metrics: MetricsAddress = ""
@@ -155,20 +156,6 @@ class UplinkSettings(BaseModel):
             raise ValueError("must be fyrehose://HOST:PORT, nats://HOST:PORT or tls://HOST:PORT")
         if any(int(port) not in range(1, 65_536) for port in re.findall(r":([0-9]+)", value)):
             raise ValueError("must have a port from 1 to 65535")
-        return value
-
-    @field_validator("name")
-    @classmethod
-    def _short_name(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", value):
-            raise ValueError("must be 1 to 32 letters, digits, - and _")
-        return value
-
-    @field_validator("socket")
-    @classmethod
-    def _usable_socket(cls, value: str) -> str:
-        if not value.isprintable() or len(value.encode()) > SOCKET_PATH_LIMIT:
-            raise ValueError(f"must be a path or @NAME of at most {SOCKET_PATH_LIMIT} bytes")
         return value
 
     @property

@@ -12,8 +12,8 @@ from typing import Any, Self
 import pytest
 
 import bccn
-from bccnd.commands.links import COUNTS, PARTS_LIMIT, TITLES, gathered, lines, run
-from bccnd.uplink.account import LOSSES
+from bccnd.commands.links import PARTS_LIMIT, TITLES, gathered, lines, run
+from bccnd.uplink.account import FORM, LOSSES
 from tests.command_line import bccn as command
 from tests.daemon_process import DaemonProcess
 from tests.documents import blocks
@@ -153,7 +153,7 @@ class Replies:
 def test_whatever_is_replied_is_shown_or_left_out(
     text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    more = "links_said", "more_links", "new", "imported", "siblings", "directed", *COUNTS
+    more = "links_said", "more_links", "new", "imported", "siblings", "directed", *FORM.counts
     about = [name for name in (*NORTH, *more) if name != "uplink"]
     replies = [
         json.dumps(NORTH),
@@ -163,7 +163,7 @@ def test_whatever_is_replied_is_shown_or_left_out(
     ]
     replies += [f'{{"uplink": "{name}", "state": "up", "{name}": {text}}}' for name in about]
     said = '"state": "up", "exported": 1'
-    replies += [f'{{"uplink": "c{name}", {said}, "{name}": {{"rate": {text}}}}}' for name in COUNTS]
+    replies += [f'{{"uplink": "c{name}", {said}, "{name}": {{"rate": {text}}}}}' for name in FORM.counts]
     replies += [f'{{"uplink": "e{name}", {said}, "{name}": {text}}}' for name in ("exported", *more)]
     links = (f'{{"{name}": {text}}}' for name in (*SOUTH, "more_hosts", "new"))
     replies += [f'{{"uplink": "{NORTH["uplink"]}", "link": {link}}}' for link in links]

@@ -12,12 +12,16 @@ class Owner:
 
     def __init__(self, loop: Any, accept: Any = EVERYWHERE, bus: str = "") -> None:
         self.said: list[tuple[Any, ...]] = []
+        self.whence: dict[int, str] = {}
         self.carriers = Carriers(loop, self, accept, bus)
 
         # Routes that somebody is interested in.
         self.interests: set[str] = set()
 
-    def opened(self, number: int, scheme: str, dialled: Peer | None, *, broadcast: bool = False) -> None:
+    def opened(
+        self, number: int, scheme: str, dialled: Peer | None, whence: Peer, *, broadcast: bool = False
+    ) -> None:
+        self.whence[number] = str(whence)
         self.said.append(("opened", number, scheme, dialled, *["broadcast"] * broadcast))
 
     def wants(self, number: int, route: str) -> bool:

@@ -11,7 +11,7 @@ from bccnd.dndm.core import (
     SILENT_SECONDS,
     Gateway,
 )
-from bccnd.dndm.effects import Close, Dial, Effect, Publish, Send, Subscribe, Unwatch, Watch
+from bccnd.dndm.effects import Close, Dial, Effect, Publish, Send, Silent, Subscribe, Unwatch, Watch
 from bccnd.dndm.options import Options
 from bccnd.relay.moment import Moment
 from bccnd.wire.dndm import messages_pb2 as pb
@@ -139,12 +139,27 @@ def test_interests_without_room_are_tried_again() -> None:
     one = One()
     one.peer(1, interests=[interest(), interest("T@c")])
     for channel in (CHANNEL, "dndm/c/T"):
-        one.core.crowded(channel)
-    assert one.core.waiting == 2
+        one.core.crowded("subscribe", channel, one.at)
+    assert one.core.waiting == {"watch": 0, "subscribe": 2}
     one.core.take()
     one.core.roomy()
     assert Subscribe(CHANNEL) in one.core.take()
-    assert one.core.waiting == 0
+    assert not any(one.core.waiting.values())
+
+
+def test_intents_without_a_watch_are_wanted_until_there_is_room() -> None:
+    one = One()
+    one.peer(1, intents=[intent()])
+    one.core.crowded("watch", TWIN, one.at)
+    effects = one.drain()
+    assert [each for each in effects if isinstance(each, Unwatch)] == [Unwatch(CHANNEL), Unwatch(TWIN)]
+    assert [each.register for each in told(effects, 1) if isinstance(each, pb.Interest)] == [True]
+    assert one.core.waiting == {"watch": 1, "subscribe": 0}
+    one.core.roomy()
+    assert one.core.take() == [Watch(CHANNEL), Watch(TWIN)]
+    for channel in CHANNEL, TWIN:
+        one.core.listened(channel, False, one.at)
+    assert [each.register for each in told(one.drain(), 1) if isinstance(each, pb.Interest)] == [False]
 
 
 def test_forged_datagrams_keep_nobody_out_and_reach_nobody() -> None:
@@ -363,7 +378,38 @@ def test_a_line_stays_open_while_nobody_answers() -> None:
     effects = one.drain()
     assert closes(effects) == []
     assert Unwatch(CHANNEL) in effects
+    assert Silent(1, "silent") in effects
     assert [each.stage for each in told(effects, 1) if isinstance(each, pb.Handshake)] == [pb.INITIAL]
+
+
+def test_a_line_at_which_peers_are_waited_for_may_be_silent() -> None:
+    one = One()
+    one.open(1, scheme="serial")
+    one.now += HANDSHAKE_SECONDS
+    assert one.drain() == []
+
+
+def test_a_farewell_takes_back_what_was_told_where_nothing_ends() -> None:
+    one = One()
+    one.peer(1, intents=[intent()])
+    for number, scheme in (2, "udp"), (3, "serial"):
+        one.open(number, scheme=scheme, dialled=f"{scheme}:///dev/ttyS{number}/b")
+        me = f"{scheme}:///dev/ttyS{number}/b"
+        one.hears(
+            number,
+            pb.Handshake(me=me, you=ME, stage=pb.FINAL, intents=[intent()], interests=[interest("T@c")]),
+        )
+    one.core.listened(CHANNEL, True, one.at)
+    one.drain()
+    one.core.farewell(one.at)
+    effects = one.drain()
+    assert told(effects, 1) == []
+    for number in 2, 3:
+        intents, interests = told(effects, number)
+        assert intents == pb.Intents(intents=[pb.Intent(route="T@a.b"), pb.Intent(route="T@c")])
+        assert interests == pb.Interests(interests=[pb.Interest(route="T@a.b")])
+    one.core.listened(CHANNEL, False, one.at)
+    assert [told(one.drain(), number) for number in (2, 3)] == [[], []]
 
 
 def test_a_reload_changes_whom_it_dials() -> None:

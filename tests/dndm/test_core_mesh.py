@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bccnd.dndm.asking import LOCAL
 from bccnd.dndm.options import Options
-from bccnd.dndm.routing import LOCAL
 from tests.dndm.world import EPOCH_NS, Bus, GatewayNode, Robot, World
 from tests.wire.dndm.plain_dndm import written
 

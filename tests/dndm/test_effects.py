@@ -2,12 +2,13 @@
 
 from typing import get_args
 
-from bccnd.dndm.core import Gateway
+from bccnd.dndm.core import HANDSHAKE_SECONDS, Gateway
 from bccnd.dndm.effects import Dial, Effect
 from bccnd.dndm.options import Options
 from bccnd.relay.moment import Moment
 from bccnd.wire.dndm import messages_pb2 as pb
 from bccnd.wire.dndm.messages import encode, join
+from bccnd.wire.dndm.peers import parse
 
 
 def test_a_gateway_wants_each_effect() -> None:
@@ -18,6 +19,8 @@ def test_a_gateway_wants_each_effect() -> None:
     assert isinstance(dial, Dial)
     effects.append(dial)
     gateway.connected(1, "tcp", at, dial.peer)
+    line = parse("serial:///dev/ttyS0/arm")
+    gateway.connected(2, "serial", at, line)
     hello = pb.Handshake(me="tcp://10.0.0.2:1/", stage=pb.FINAL)
     hello.intents.add(route="T@a", register=True)
     hello.interests.add(route="U@a", register=True)
@@ -29,6 +32,7 @@ def test_a_gateway_wants_each_effect() -> None:
         b"no frame",
     ):
         gateway.received(1, frame, at)
+    gateway.tick(Moment(HANDSHAKE_SECONDS, 6))
     effects += gateway.take()
     assert {type(effect) for effect in effects} == set(get_args(Effect))
     assert gateway.take() == []

@@ -98,7 +98,9 @@ def test_a_route_gives_way_where_the_bus_has_no_room() -> None:
         one.interests.put(1, Advert(parse(route), 0, 0.0), 0.0)
         bus(one, route)
     bus(one, "T@b")
-    assert list(one.crowded("local/dndm/b/T")) == [
+    giver, effects = one.crowded("subscribe", "local/dndm/b/T")
+    assert giver == "T@c"
+    assert effects == [
         Unsubscribe("dndm/c/T"),
         Unsubscribe("local/dndm/c/T"),
         Unsubscribe("dndm/b/T"),
@@ -106,11 +108,29 @@ def test_a_route_gives_way_where_the_bus_has_no_room() -> None:
         Subscribe("dndm/b/T"),
         Subscribe("local/dndm/b/T"),
     ]
-    assert one.waiting == 1
-    assert list(one.crowded("dndm/c/T")) == []
+    assert one.waiting("subscribe") == 1
+    assert one.crowded("subscribe", "dndm/c/T") == ("", [])
     one.interests.put(2, Advert(parse("T@d"), 0, 0.0), 0.0)
     bus(one, "T@d")
-    assert len(list(one.crowded("dndm/d/T"))) == 2
+    assert len(one.crowded("subscribe", "dndm/d/T")[1]) == 2
     one.interests.drop_link(1)  # its T@c waits first, and is wanted no more
     assert bus(one, "T@a")[2:] == [Subscribe("dndm/d/T"), Subscribe("local/dndm/d/T")]
-    assert one.waiting == 0
+    assert one.waiting("subscribe") == 0
+
+
+def test_an_intent_that_gives_way_counts_as_listened_to() -> None:
+    one = routing(intents={2: "T@b"})
+    for route in ("T@a", "T@c"):
+        one.intents.put(1, Advert(parse(route), 0, 0.0), 0.0)
+        bus(one, route)
+    bus(one, "T@b")
+    for channel in ("dndm/c/T", "local/dndm/c/T"):
+        one.listened(channel, False)
+    assert one.interest_for(link(1), "T@c", parse("T@c")) is None
+    giver, effects = one.crowded("watch", "dndm/b/T")
+    assert (giver, effects[:2]) == ("T@c", [Unwatch("dndm/c/T"), Unwatch("local/dndm/c/T")])
+    assert one.interest_for(link(1), "T@c", parse("T@c")) == 0
+    assert len(list(one.listening(parse("T@c")))) == 2
+    one.intents.drop_link(2)
+    assert bus(one, "T@b")[2:] == [Watch("dndm/c/T"), Watch("local/dndm/c/T")]
+    assert one.interest_for(link(1), "T@c", parse("T@c")) is None  # until the bus has said so

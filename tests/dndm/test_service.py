@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bccnd.commands.facts import gather
+from bccnd.doctor.finding import Finding
+from bccnd.doctor.programs import gateways
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.dndm.process import DndmProcess, Robot, dialled, site
 from tests.dndm.pseudo_serial import PseudoSerial
@@ -19,6 +22,12 @@ ROUTE, CHANNEL = "Image@cam.front", "dndm/cam/front/Image"
 LOCAL = f"local/{CHANNEL}"
 
 Site = tuple[DaemonProcess, DndmProcess, str]
+
+
+def finding(daemon: DaemonProcess, text: str) -> list[Finding]:
+    """What ``bccn doctor`` finds of robots with this text."""
+    found = gateways(gather(str(daemon.socket), None, {}))
+    return [each for each in found if text in each.finding]
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +190,28 @@ def test_a_peer_that_does_not_read_loses_messages_alone(here: Site) -> None:
         quick.until(lambda: quick.messages()[-1][1] == b"end")
 
 
+def test_a_greedy_peer_leaves_others_their_watches(tmp_path: Path) -> None:
+    where, file = free_address(), tmp_path / "bccnd.toml"
+    file.write_text("[limits]\nsubscriptions = 8\n")
+    flags = ("--broadcast", LOOPBACK_BROADCAST, "--port", str(free_port()), "--config", str(file))
+    with (
+        DaemonProcess(tmp_path, *flags) as daemon,
+        DndmProcess(tmp_path / "gateway", daemon.socket, "--listen", f"tcp://{where}"),
+        dialled(where) as greedy,
+        dialled(where) as modest,
+        PacketClient(daemon.socket) as program,
+    ):
+        for number in range(20):
+            greedy.advert("INTENT", f"T@greedy{number}")
+        greedy.until(lambda: greedy.wants("T@greedy19"))  # nobody can know, so it sends
+        modest.advert("INTENT", ROUTE)
+        program.subscribe(CHANNEL)
+        modest.until(lambda: modest.wants(ROUTE))
+        program.send(b"UNSUB " + CHANNEL.encode())
+        modest.until(lambda: not modest.wants(ROUTE))
+        wait_until(lambda: finding(daemon, "no room for 17 intents"), "the doctor to say so")
+
+
 def test_a_peer_that_went_is_dialled_again(tmp_path: Path, here: Site) -> None:
     daemon, _, _ = here
     with socket.create_server(("127.0.0.1", free_port(socket.SOCK_STREAM))) as listening:
@@ -194,6 +225,7 @@ def test_a_peer_that_went_is_dialled_again(tmp_path: Path, here: Site) -> None:
                     robot.advert("INTEREST", ROUTE)
                     robot.until(lambda robot=robot: robot.offered(ROUTE))  # type: ignore[misc]
             assert [line["peer"] for line in gateway.logged("peer connected")] == [peer, peer]
+            wait_until(lambda: finding(daemon, f"{peer} is cut off for "), "the doctor to say so")
 
 
 def test_the_log_names_what_was_dialled_and_is_no_peer(tmp_path: Path, here: Site) -> None:
@@ -228,10 +260,12 @@ def test_a_board_with_noise_that_is_unplugged_and_comes_back(tmp_path: Path, her
                     board.send("T@board", b"%d %d" % (turn, number))
                 heard = [program.message()[1] for _ in range(20)]
                 assert heard == [b"%d %d" % (turn, number) for number in range(20)]
-                line.unplug()
-                wait_until(lambda: len(gateway.logged("peer gone")) > turn, "the end of the line")  # noqa: B023
-                line.plug()
-            line.unplug()
+                if not turn:
+                    line.unplug()
+                    wait_until(lambda: gateway.logged("peer gone"), "the end of the line")
+                    line.plug()
+            gateway.terminate()
+            board.until(lambda: not board.wants("T@board"))
 
 
 def test_it_waits_for_the_daemon_and_outlives_it(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from bccnd.dndm.telling import (
     advert,
     as_told,
     change,
+    farewell,
     intents_again,
     interests_again,
     peers_messages,
@@ -54,6 +55,15 @@ def test_all_is_told_again_in_short_messages() -> None:
     assert all(batch.ByteSize() <= BATCH_BYTES for batch in (*intents, *interests))
     assert len(intents) < 20
     assert list(intents_again({})) == []
+
+
+def test_a_farewell_takes_all_back_in_short_messages() -> None:
+    told = {str(number): Told(Plain("T", f"path.{number}"), 0, 0.0) for number in range(200)}
+    batches = list(farewell(told, {"T@a": Told(ROUTE, 1, 0.0)}))
+    taken_back = [each for batch in batches if isinstance(batch, pb.Intents) for each in batch.intents]
+    assert taken_back == [pb.Intent(route=f"T@path.{number}") for number in range(200)]
+    assert batches[-1] == pb.Interests(interests=[pb.Interest(route="T@a")])
+    assert all(batch.ByteSize() <= BATCH_BYTES for batch in batches)
 
 
 def test_what_is_taken_back_meanwhile_is_not_told_again() -> None:

@@ -6,6 +6,7 @@ bytes.
 
 from collections.abc import Iterable
 
+from bccnd.dndm.asking import Kind
 from bccnd.dndm.core import Gateway
 from bccnd.dndm.effects import Close, Effect, Send, Subscribe, Unsubscribe, Unwatch, Watch
 from bccnd.dndm.options import Options
@@ -21,6 +22,7 @@ FRAMES = [bytes.fromhex(entry["frame"]) for entry in entries("dndm", "messages")
 ROUTES = [entry["route"] for entry in entries("dndm", "routes")]
 CHANNELS = [entry["channel"] for entry in entries("dndm", "routes")]
 KINDS = [pb.Intent, pb.Interest]
+ASKED: tuple[Kind, ...] = "subscribe", "watch"
 LIMIT = 4
 
 
@@ -86,7 +88,7 @@ def step(gateway: Gateway, script: Script, at: Moment) -> None:
         case 7:
             gateway.came(CHANNELS[script.number(len(CHANNELS))], script.chunk(), at)
         case 8:
-            gateway.crowded(CHANNELS[script.number(len(CHANNELS))])
+            gateway.crowded(ASKED[script.number(2)], CHANNELS[script.number(len(CHANNELS))], at)
         case 9:
             gateway.roomy()
         case _:

@@ -12,8 +12,8 @@ from bccnd.commands.dump_lines import Paint, line
 from bccnd.commands.sightings import Sighting
 from bccnd.daemon.kernel import remedy
 from bccnd.doctor import findings
+from bccnd.doctor.facts import Facts, KeyFile
 from bccnd.doctor.finding import Level
-from bccnd.doctor.findings import Facts, KeyFile
 from bccnd.recorder.layout import SUFFIX
 from bccnd.wire.bccn1 import Integrity
 from bccnd.wire.bccn1 import Level as Required

@@ -233,15 +233,21 @@ def test_a_token_that_may_do_little_is_told_so(
 
 
 @CHROMIUM
-def test_uplinks_are_asked_when_somebody_wants_that(
+def test_uplinks_and_gateways_are_asked_when_somebody_wants_that(
     browser: Browser, opening: str, shared_daemon: DaemonProcess
 ) -> None:
     enter(browser, opening)
     uplink = json.dumps({"uplink": "here/bccnd-uplink/1", "segment": "east", "state": "up"})
-    with serving(shared_daemon, "bccnd/links", lambda _: uplink):
+    gateway: dict[str, object] = {"state": "up", "peers": 2}
+    with (
+        serving(shared_daemon, "bccnd/links", lambda _: uplink),
+        serving(shared_daemon, "local/bccnd/facts", lambda _: json.dumps(gateway)) as name,
+    ):
+        gateway["gateway"] = name
         browser.run("document.getElementById('look').focus()")
         browser.press(ENTER)
         shows(browser, "links", "here/bccnd-uplink/1eastup")
+        shows(browser, "links", f"{name}up")
         assert browser.run("return document.activeElement.id") == "look"
 
 

@@ -42,7 +42,7 @@ def test_each_mistake_is_a_line_and_the_exit_code_is_2():
     assert done.stderr == (
         "bccnd-record: --output: must be given\n"
         "bccnd-record: --rotate-seconds: must be at least 1 (got 0)\n"
-        "bccnd-record: --keep-days: must be a whole number (got 'x')\n"
+        'bccnd-record: --keep-days: must be a whole number (got "x")\n'
     )
 
 

@@ -4,14 +4,12 @@ import json
 from collections import Counter
 from typing import Any
 
+from bccnd.beside.answers import PART_BYTES
 from bccnd.uplink.account import (
     BUS,
     LINKS_SHOWN,
     LOSSES,
-    PART_BYTES,
-    PARTS,
     REASONS_LIMIT,
-    Answering,
     Losses,
     Reasons,
     answers,
@@ -96,17 +94,6 @@ def test_each_reason_is_new_once_and_there_are_few() -> None:
 def test_an_answer_names_so_many_links() -> None:
     head, *rest = answers({**FACTS, "links": [link(number, 0) for number in range(LINKS_SHOWN + 5)]})
     assert (len(rest), json.loads(head)["more_links"]) == (LINKS_SHOWN, 5)
-
-
-def test_a_flood_of_requests_has_few_answers() -> None:
-    answering = Answering()
-    answered = 0
-    for number in range(900):
-        if answering.may(10.0 + number / 1000):
-            answering.took(50)
-            answered += 1
-    assert answered == PARTS / 50
-    assert answering.may(11.0)
 
 
 def test_a_loss_is_said_once_with_what_to_do() -> None:

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from bccnd.beside.program import UNLIMITED, Start
 from bccnd.errors import RefusedError
 from bccnd.process.log_limit import LogLimit
 from bccnd.uplink.core import Uplink
-from bccnd.uplink.service import AWAY_SECONDS, LOOK_SECONDS, REPORT_SECONDS, UNLIMITED, Service
+from bccnd.uplink.service import AWAY_SECONDS, LOOK_SECONDS, REPORT_SECONDS, Service
 from bccnd.uplink.settings import UplinkSettings
 from tests.backbone.process import BackboneProcess
 from tests.daemon_process import DaemonProcess
@@ -245,8 +246,7 @@ def made(daemon: DaemonProcess, **others: Any) -> Service:
         carrier="fyrehose://127.0.0.1:1", name="north", socket=str(daemon.socket), **others
     )
     changed = settings.model_copy(update={"metrics": f"{settings.metrics}-new"})
-    loop = asyncio.get_running_loop()
-    return Service(settings, (), loop, lambda: (changed, ()), LogLimit(UNLIMITED))
+    return Service(Start(settings, lambda: changed, LogLimit(UNLIMITED)))
 
 
 async def test_with_each_connection_the_core_begins_to_hear(
@@ -280,7 +280,7 @@ async def test_hosts_are_looked_for_sooner_while_there_is_no_daemon(
 
     monkeypatch.setattr(service.bus, "hosts", hosts)
     monkeypatch.setattr("bccnd.uplink.service.asyncio.sleep", sleep)
-    looking = asyncio.create_task(service._look())
+    looking = asyncio.create_task(service._tell())
     await asyncio.wait_for(looked.wait(), PATIENCE)
     looking.cancel()
     assert pauses == [AWAY_SECONDS, AWAY_SECONDS, LOOK_SECONDS]

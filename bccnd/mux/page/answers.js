@@ -1,22 +1,23 @@
-/** What the daemon, the door and the uplinks answer: clients, hosts, findings, links. */
+/** What the daemon, the door, uplinks and gateways answer: clients, hosts, findings, links. */
 
 import { at, put } from "./elements.js";
 import { FindingsView } from "./findings_view.js";
 import { CLIENT_HEADS, clientRows } from "./figures.js";
 import { HOST_HEADS, hostRows } from "./hosts.js";
-import { LINK_HEADS, linkRows, PARTS_LIMIT } from "./links.js";
+import { gatewayRows, LINK_HEADS, linkRows, PARTS_LIMIT } from "./links.js";
 import { drawTable, plain } from "./table_view.js";
 
 // Milliseconds between two questions, and how often the time of their answers at least: thousands of rows take a while.
 const ASK_EVERY = 2000;
 const EXAMINE_EVERY = 10_000;
 const ASK_PART = 10;
-// Where uplinks answer, and milliseconds in which they do.
+// Where uplinks of the segment answer, and gateways of this host; and milliseconds in which they do.
 const LINKS = "bccnd/links";
+const FACTS = "local/bccnd/facts";
 const LINKS_WAIT = 1000;
 const NO_HOSTS = "No other host is heard.";
 const NO_RIGHT = "Your token does not have the right to see this.";
-const NO_LINKS = "No uplink has answered: none runs on this segment, or none hears this host.";
+const NO_LINKS = "No uplink or gateway has answered: none runs on this segment, or none hears this host.";
 
 /**
  * Asks again and again.
@@ -75,13 +76,24 @@ export async function askNow(bus) {
   look.setAttribute("aria-disabled", "true"); // one that is disabled loses the focus
   put(at("links-note"), "Asking.");
   await tell("links-note", async () => {
-    const replies = [];
-    const asked = bus.requestMany(LINKS, "", { count: PARTS_LIMIT, timeout: LINKS_WAIT, waitAnyway: true });
-    for await (const reply of asked) replies.push(reply.payload);
-    const rows = plain(linkRows(replies));
+    const [ofLinks, facts] = await Promise.all([replies(bus, LINKS), replies(bus, FACTS).catch(none)]);
+    const rows = plain([...linkRows(ofLinks.map(({ payload }) => payload)), ...gatewayRows(facts)]);
     drawTable(at("links"), at("links-note"), LINK_HEADS, rows, NO_LINKS);
   });
   look.setAttribute("aria-disabled", "false");
+}
+
+/** @param {any} bus  @param {string} channel  @returns {Promise<{src?: string, payload: Uint8Array}[]>} */
+async function replies(bus, channel) {
+  const all = [];
+  const asked = bus.requestMany(channel, "", { count: PARTS_LIMIT, timeout: LINKS_WAIT, waitAnyway: true });
+  for await (const reply of asked) all.push(reply);
+  return all;
+}
+
+/** Whose token may not ask has no gateways, and the uplinks all the same. @returns {any[]} */
+function none() {
+  return [];
 }
 
 /**

@@ -1,13 +1,16 @@
-/** What uplinks say of themselves, as rows. Any program may reply, with whatever it likes: what is no such thing is left out. */
+/**
+ * What uplinks say of themselves, and gateways of this host, as rows. Any program may reply, with whatever it likes: what
+ * is no such thing is left out.
+ */
 
 /** @typedef {import("./figures.js").Cell} Cell */
 
-// Of replies that are taken, and of the segments of an uplink that are named.
+// Of replies that are taken, and of the segments of an uplink, or the peers of a gateway, that are named.
 export const PARTS_LIMIT = 1000;
 const SEGMENTS_SHOWN = 8;
 const decoder = new TextDecoder();
 
-export const LINK_HEADS = ["uplink", "segment", "state", "round trip", "waiting", "repaired", "lost", "hears"];
+export const LINK_HEADS = ["uplink or gateway", "segment", "state", "round trip", "waiting", "repaired", "lost", "hears"];
 
 /**
  * An answer is a part about the uplink, and one for each other segment that it hears.
@@ -15,13 +18,12 @@ export const LINK_HEADS = ["uplink", "segment", "state", "round trip", "waiting"
  * @returns {Cell[][]}
  */
 export function linkRows(payloads) {
-  const parts = payloads.map(read).filter((part) => part !== undefined);
+  const parts = payloads.map((payload) => read(payload, "uplink")).filter((part) => part !== undefined);
   const uplinks = parts.filter(({ state }) => typeof state === "string");
   uplinks.sort((a, b) => (a.uplink < b.uplink ? -1 : 1));
   return uplinks.map((uplink) => {
     const hears = parts.filter((part) => part.uplink === uplink.uplink && isObject(part.link));
     const names = hears.map(({ link }) => text(link.segment)).sort();
-    const more = names.length - SEGMENTS_SHOWN;
     return [
       { text: uplink.uplink },
       { text: text(uplink.segment) },
@@ -30,16 +32,52 @@ export function linkRows(payloads) {
       figure(uplink.waiting),
       figure(uplink.repaired),
       { ...figure(lost(uplink)), isWarning: lost(uplink) > 0 },
-      { text: names.slice(0, SEGMENTS_SHOWN).join(", ") + (more > 0 ? ` and ${more} more` : "") },
+      { text: shownOf(names, names.length) },
     ];
   });
 }
 
-/** undefined: it is none. @param {Uint8Array} payload */
-function read(payload) {
+/**
+ * An answer is a part about the gateway, and one for each peer in trouble, the worst first. Each counts only under the
+ * name that it comes from.
+ * @param {{src?: string, payload: Uint8Array}[]} replies
+ * @returns {Cell[][]}
+ */
+export function gatewayRows(replies) {
+  const said = replies.map(({ src, payload }) => ({ src, part: read(payload, "gateway") }));
+  const parts = said.filter(({ src, part }) => part !== undefined && part.gateway === src).map(({ part }) => part);
+  return parts
+    .filter(({ state }) => typeof state === "string")
+    .map((gateway) => {
+      const troubles = parts.filter((part) => part.gateway === gateway.gateway && isObject(part.trouble));
+      const names = troubles.map(({ trouble }) => `${text(trouble.peer)} ${text(trouble.kind)}`);
+      const count = names.length + (isNumber(gateway.more_troubles) ? gateway.more_troubles : 0);
+      const total = lost({ losses: gateway.lost });
+      const peers = isNumber(gateway.peers) ? `${gateway.peers} peers` : "";
+      return [
+        { text: gateway.gateway },
+        { text: text(gateway.bus) },
+        { text: count ? `${count} in trouble` : gateway.state, isWarning: count > 0 || gateway.state !== "up" },
+        figure(undefined),
+        figure(undefined),
+        figure(undefined),
+        { ...figure(total), isWarning: total > 0 },
+        { text: [peers, shownOf(names, count)].filter(Boolean).join("; ") },
+      ];
+    });
+}
+
+/** @param {string[]} names  @param {number} count  of all */
+function shownOf(names, count) {
+  const shown = names.slice(0, SEGMENTS_SHOWN);
+  return shown.join(", ") + (count > shown.length ? ` and ${count - shown.length} more` : "");
+}
+
+/** undefined: it is none. @param {Uint8Array} payload  @param {string} program  the key of its name */
+function read(payload, program) {
   try {
     const part = JSON.parse(decoder.decode(payload));
-    return isObject(part) && typeof part.uplink === "string" ? part : undefined;
+    return isObject(part) && typeof part[program] === "string" ? part : undefined;
   } catch {
     return undefined;
   }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { LINK_HEADS, linkRows } from "../../../bccnd/mux/page/links.js";
+import { gatewayRows, LINK_HEADS, linkRows } from "../../../bccnd/mux/page/links.js";
 
 const part = (value) => new TextEncoder().encode(JSON.stringify(value));
 const texts = (rows) => rows.map((row) => row.map(({ text }) => text));
@@ -26,4 +26,25 @@ test("what is no answer is left out", () => {
   assert.deepEqual(linkRows([new Uint8Array([123]), ...strange.map(part)]), []);
   const odd = part({ uplink: "x", state: "up", segment: {}, round_trip: "1", losses: { a: "1" }, waiting: [] });
   assert.deepEqual(texts(linkRows([odd])), [["x", "", "up", "", "", "", "0", ""]]);
+});
+
+test("a gateway is a row that names the peers in trouble", () => {
+  const from = (src, value) => ({ src, payload: part(value) });
+  const rows = gatewayRows([
+    from("a", { gateway: "a", state: "up", bus: "bccn", peers: 2, lost: { slow: 3 }, more_troubles: 9 }),
+    from("a", { gateway: "a", trouble: { peer: "tcp://arm:1", kind: "away" } }),
+    from("a", { gateway: "a", trouble: { peer: "tcp://cam:1", kind: "slow" } }),
+    from("b", { gateway: "b", state: "up", peers: 0, lost: {} }),
+    from("c", { gateway: "b", trouble: { peer: "tcp://forged:1", kind: "away" } }),
+    from("c", { gateway: "a", state: "forged" }),
+    from("c", { gateway: 1, state: "up" }),
+    from("d", { gateway: "d", state: "up", bus: {}, peers: "1", lost: [], more_troubles: "1", trouble: 7 }),
+  ]);
+  assert.deepEqual(texts(rows), [
+    ["a", "bccn", "11 in trouble", "", "", "", "3", "2 peers; tcp://arm:1 away, tcp://cam:1 slow and 9 more"],
+    ["b", "", "up", "", "", "", "0", "0 peers"],
+    ["d", "", "up", "", "", "", "0", ""],
+  ]);
+  assert.equal(rows[0].length, LINK_HEADS.length);
+  assert.deepEqual(rows.map((row) => row[2].isWarning), [true, false, false]);
 });

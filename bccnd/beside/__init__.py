@@ -1,0 +1,1 @@
+"""What the programs beside the daemon have in common."""

@@ -44,6 +44,8 @@ LET_GO = {
         "let it read faster, or give it less: fewer interests, or a larger backlog",
     ),
 }
+# How the system, or the gateway, says that a device is not there any more.
+GONE = "No such file or directory", "No such device", "Input/output error", "ended by the peer"
 # What a gateway lost, in words, and what to do.
 LOST = {
     "too large for the segment": (
@@ -112,17 +114,16 @@ def _trouble(peer: str, row: Row) -> Finding:
     said = str(row.get("reason") or "")
     meaning, remedy = LET_GO.get(said, (said or "no reason given", "see: journalctl -u bccnd-dndm"))
     match row.get("kind"):
-        case "away" if peer.startswith("serial:"):
-            if said not in LET_GO:
-                remedy = (
-                    "plug it in, and see: ls -l /dev/serial/by-id; the unit sees devices by a drop-in alone"
-                )
-                return warning(ROBOTS, f"{peer}: the device is gone for {_seconds(row)}: {meaning}", remedy)
-            return warning(ROBOTS, f"{peer} is cut off for {_seconds(row)}: {meaning}", remedy)
         case "away":
-            if said not in LET_GO:
+            state = "is cut off"
+            if said not in LET_GO and peer.startswith("serial:"):
+                state = "has no device" if said in GONE else "has a device that cannot be opened,"
+                remedy = (
+                    "plug it in, and see: ls -l /dev/serial/by-id; the unit needs a drop-in to see devices"
+                )
+            elif said not in LET_GO:
                 remedy = "start it, and let it through the firewall; or take it out of dial"
-            return warning(ROBOTS, f"{peer} is cut off for {_seconds(row)}: {meaning}", remedy)
+            return warning(ROBOTS, f"{peer} {state} for {_seconds(row)}: {meaning}", remedy)
         case "slow":
             lost, waits = counted(_number(row, "count"), "message"), _number(row, "waiting")
             text = f"{peer} does not read fast enough: {lost} for it lost, {waits} bytes wait"

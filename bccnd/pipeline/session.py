@@ -51,6 +51,15 @@ SETTINGS = {
     "spark.sql.maxPlanStringLength": "100000",
     # Where in Python a column was made is in no message that is shown. To note it takes ten calls of Java for each.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Nor where in Java, for which the stack is walked at each.
+    "spark.sql.dataFrameQueryContext.enabled": "false",
+    # A guard against faults of Spark's own optimizer, after each of its rules.
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    # What conditions and joins say of other columns: for plans as wide as these it takes a tenth of the time of a
+    # small run to find that keys are not null.
+    "spark.sql.constraintPropagation.enabled": "false",
+    # Each query writes its plan down for a page that nobody sees, once for each way of planning: shortly.
+    "spark.sql.ui.explainMode": "simple",
     # ``progress`` reports instead.
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.enabled": "false",
@@ -95,6 +104,8 @@ def connect(
         from pyspark.errors import PySparkException
         from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
+
+        from bccnd.pipeline import lookups
     except ImportError as error:
         raise UnavailableError(NO_PYSPARK) from error
     java.require()
@@ -124,6 +135,7 @@ def connect(
         except (PySparkException, Py4JError, RuntimeError, OSError) as error:
             raise UnavailableError(f"no Spark on {master or LOCAL}: {_reason(error, stderr)}") from error
     session.sparkContext.setLogLevel("ERROR")
+    lookups.remember(session._jvm)  # noqa: SLF001 - into the JVM
     try:
         yield session
     finally:

@@ -24,13 +24,22 @@ if TYPE_CHECKING:
 # over names with an underscore.
 KEPT_SINCE = "_since="
 _KEPT_SINCE = re.compile(KEPT_SINCE + r"([0-9-]{10})")
+# Of a path its scheme and host, which say what file system it is on.
+_PLACE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
 _BATCH = re.compile(r".*/batch=([0-9]+)(?:-([0-9]+))?")
 
 
 def _path(spark: "SparkSession", path: str) -> tuple[Any, Any]:
+    path_of, _ = _hadoop(spark)
+    place = _PLACE.match(path)
+    return _system(spark, place[0] if place else ""), path_of(path)
+
+
+@lru_cache(maxsize=8)
+def _system(spark: "SparkSession", place: str) -> Any:
+    """The file system of the paths that begin with ``place``; the default one of those without."""
     path_of, settings = _hadoop(spark)
-    found = path_of(path)
-    return found.getFileSystem(settings), found
+    return path_of(f"{place}/").getFileSystem(settings)
 
 
 @lru_cache(maxsize=1)

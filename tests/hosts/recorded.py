@@ -1,8 +1,6 @@
 """What hosts record while they publish to each other, and what the pipeline makes of it."""
 
 import html
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -15,6 +13,7 @@ import pyarrow.dataset as ds
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PacketClient, wait_until
 from tests.recorder_process import RecorderProcess
+from tests.spark import joined
 
 # Each host publishes BURST messages ten times a second, TICKS times.
 TICKS, BURST = 60, 40
@@ -63,16 +62,12 @@ class Network:
 
     def __init__(self, folder: Path) -> None:
         self._output = folder / "network"
-        done = subprocess.run(
+        done = joined.run(
             [
                 *(sys.executable, "-m", "bccnd.pipeline.cli", "run", "--master=local[2]"),
                 *(f"--input={folder / 'recorded'}", f"--output={self._output}"),
             ],
-            capture_output=True,
-            text=True,
-            timeout=PIPELINE_SECONDS,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            check=False,
+            PIPELINE_SECONDS,
         )
         assert done.returncode == 0, done.stderr
         self.said = done.stdout

@@ -11,6 +11,7 @@ from bccnd.pipeline.ingest import Batch, ingest
 from bccnd.pipeline.layout import TABLES, Output
 from bccnd.pipeline.progress import Progress
 from tests.pipeline import network
+from tests.pipeline.plans import adapting
 
 PLAN = network.Plan(
     hosts=4,
@@ -40,10 +41,11 @@ class Analysed:
         self.recorded, self.output = directory / "in", Output(str(directory / "out"))
         self.truth = network.write(PLAN, self.recorded)
         batches: list[Batch] = []
-        ingest(spark, str(self.recorded), self.output, batches.append)
-        assert sum(batch.rows for batch in batches) == self.truth.rows
         self.progress = io.StringIO()
-        analyse(spark, self.output, Span(), Progress(None, self.progress))
+        with adapting(spark):
+            ingest(spark, str(self.recorded), self.output, batches.append)
+            assert sum(batch.rows for batch in batches) == self.truth.rows
+            analyse(spark, self.output, Span(), Progress(None, self.progress))
         self._spark = spark
 
     def table(self, name: str) -> DataFrame:

@@ -10,11 +10,14 @@ from pyspark.sql import SparkSession
 from bccnd.pipeline import session
 from bccnd.pipeline.source import register
 from tests.pipeline.analysed import Analysed
+from tests.pipeline.plans import ADAPTIVE
 
 ROOT = Path(__file__).parents[2]
 # For the Python processes that Spark starts.
 os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT / 'clients' / 'python'}"
 FAST = {
+    # Of a few rows nothing is learnt while they are read, and to plan each part of a query again costs a seventh.
+    ADAPTIVE: "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
 }

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -65,12 +65,13 @@ def recording(host: str, begin: float, end: float) -> list[tuple[Any, ...]]:
     return [mark(host, begin, "opened"), mark(host, end, "closed")]
 
 
-def frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str) -> DataFrame:
+def frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str | StructType) -> DataFrame:
     """Literal rows of ``schema`` (DDL). Made from Arrow: a list would go through a Python worker at every use."""
-    columns = to_arrow_schema(StructType.fromDDL(schema), timezone="UTC")
+    typed = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
+    columns = to_arrow_schema(typed, timezone="UTC")
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
     arrays = [pa.array(column, field.type) for column, field in zip(values, columns, strict=True)]
-    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=columns), StructType.fromDDL(schema))
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=columns), typed)
 
 
 def captured(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

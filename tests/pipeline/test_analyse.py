@@ -4,14 +4,16 @@ import io
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.errors import ConfigError
+from bccnd.pipeline import analyse as analysis
 from bccnd.pipeline import loss, storage, versions, words
 from bccnd.pipeline.analyse import Keeping, Span, analyse
 from bccnd.pipeline.ingest import ingest
@@ -19,7 +21,14 @@ from bccnd.pipeline.layout import TABLES, Output
 from bccnd.pipeline.progress import Progress
 from tests.pipeline import network
 from tests.pipeline.analysed import PLAN, RECORDED, Analysed
+from tests.pipeline.plans import adapting
 from tests.pipeline.rows import datagram, traffic
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_commands_run(spark: SparkSession) -> Iterator[None]:
+    with adapting(spark):
+        yield
 
 
 def test_every_table_is_written_and_reported(analysed: Analysed) -> None:
@@ -36,6 +45,26 @@ def test_words_of_a_source_move_once(spark: SparkSession, capsys: pytest.Capture
     plan = capsys.readouterr().out
     assert "Window" in plan
     assert "Exchange" not in plan
+
+
+def test_what_an_executor_loses_is_computed_again(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(analysis, "_is_cluster", lambda _spark: True)
+    keep, context = Keeping(spark), spark.sparkContext._jsc.sc()
+    kept = keep(spark.range(9).groupBy((F.col("id") % 3).alias("rest")).count())
+    kept.explain()
+    assert "Aggregate" not in capsys.readouterr().out
+    rows = sorted(kept.collect())
+    assert rows == [(0, 3), (1, 3), (2, 3)]
+    newest = max(context.getRDDStorageInfo(), key=lambda stored: stored.id())
+    assert newest.numCachedPartitions() > 0
+    context.unpersistRDD(newest.id(), True)
+    assert newest.id() not in [stored.id() for stored in context.getRDDStorageInfo()]
+    assert sorted(kept.collect()) == rows
+    assert kept.storageLevel.useMemory
+    keep.release()
+    assert not kept.storageLevel.useMemory
 
 
 def test_recorded_pairs_lost_exactly_what_was_injected(analysed: Analysed) -> None:

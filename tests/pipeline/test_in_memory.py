@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from bccnd.pipeline.digests import KINDS, Digests, Parts
 from bccnd.pipeline.in_memory import MOST
 from bccnd.pipeline.layout import TABLES
 from bccnd.pipeline.times import HOUR_NS
+from tests.pipeline.plans import adapting
 from tests.pipeline.rows import datagram, mark, recording, sent, traffic
 
 # Those that are made of words: up to ``steps``.
@@ -78,6 +80,12 @@ def written(found: Digests, folder: Path) -> Parts:
             getattr(found, name).toArrow().cast(columnar.schema(name)), folder / name / "0.parquet"
         )
     return Parts([folder], "")
+
+
+@pytest.fixture(scope="module")
+def spark(spark: SparkSession) -> Iterator[SparkSession]:
+    with adapting(spark):
+        yield spark
 
 
 @pytest.fixture

@@ -20,11 +20,18 @@ from bccnd.pipeline.ingest import ingest
 from bccnd.pipeline.layout import Output
 from bccnd.pipeline.maintain import Size, groups
 from bccnd.pipeline.storage import Batch
+from tests.pipeline.plans import adapting
 from tests.pipeline.test_ingest import table
 
 ROWS = 10
 DISTURBS = "maintain: somebody reads (analyse or report), so the rest goes with the next maintain"
 DAYS = ("2026-01-30", "2026-01-31")
+
+
+@pytest.fixture(scope="module")
+def spark(spark: SparkSession) -> Iterator[SparkSession]:
+    with adapting(spark):
+        yield spark
 
 
 def ingested(spark: SparkSession, root: Path, batches: int, hosts: int = 2, first: int = 0) -> Output:

@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from bccnd.pipeline import words
-from tests.pipeline.rows import datagram, mark, ns, sent, traffic
+from tests.pipeline.rows import datagram, frame, mark, ns, sent, traffic
 
 SLOT_NS = 10 * 10**9
 LEAST = -(2**63)
@@ -36,7 +36,7 @@ def test_numbers_become_words_by_slot_and_direction(spark: SparkSession) -> None
         ("c", "out", "c/p/1", 2**58 - 1, ns(0) // SLOT_NS, LEAST, 0, 0, 1, 0, ns(5), ns(5)),
     ]
     found = words.of(words.digest(traffic(spark, rows)), SLOT_NS)
-    assertDataFrameEqual(found, spark.createDataFrame(expected, found.schema))
+    assertDataFrameEqual(found, frame(spark, expected, found.schema))
 
 
 def test_epoch_ends_where_numbers_fall_or_leap(spark: SparkSession) -> None:
@@ -48,20 +48,26 @@ def test_epoch_ends_where_numbers_fall_or_leap(spark: SparkSession) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("bits", [1, 2, 3, 0b1010000, 2**62, LEAST, LEAST | 1, -1, -2, 2**63 - 1])
-def test_lowest_and_highest_bit(spark: SparkSession, bits: int) -> None:
-    row = (
-        spark.createDataFrame([(bits,)], "bits bigint")
-        .select(words.lowest("bits"), words.highest("bits"))
-        .first()
-    )
+BITS = (1, 2, 3, 0b1010000, 2**62, LEAST, LEAST | 1, -1, -2, 2**63 - 1)
+
+
+@pytest.fixture(scope="module")
+def ends(spark: SparkSession) -> dict[int, tuple[int, int]]:
+    """The lowest and the highest bit of each of BITS."""
+    rows = frame(spark, [(bits,) for bits in BITS], "bits bigint")
+    found = rows.select("bits", words.lowest("bits").alias("low"), words.highest("bits").alias("high"))
+    return {row.bits: (row.low, row.high) for row in found.collect()}
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_lowest_and_highest_bit(ends: dict[int, tuple[int, int]], bits: int) -> None:
     pattern = bits % 2**64
-    assert row is not None
-    assert tuple(row) == ((pattern & -pattern).bit_length() - 1, pattern.bit_length() - 1)
+    assert ends[bits] == ((pattern & -pattern).bit_length() - 1, pattern.bit_length() - 1)
 
 
 def test_runs_are_stitched_across_words(spark: SparkSession) -> None:
-    missing = spark.createDataFrame(
+    missing = frame(
+        spark,
         [
             ("s", 0, LEAST | 0b110, 10),
             ("s", 1, -1, 11),
@@ -76,7 +82,8 @@ def test_runs_are_stitched_across_words(spark: SparkSession) -> None:
     found = words.runs(missing)
     assertDataFrameEqual(
         found,
-        spark.createDataFrame(
+        frame(
+            spark,
             [
                 ("s", 0, 10, 1, 2), ("s", 0, 10, 63, 63), ("s", 1, 11, 0, 63), ("s", 2, 12, 0, 0),
                 ("s", 4, 14, 63, 63), ("s", 6, 16, 0, 0), ("t", 7, 17, 0, 0), ("t", 7, 17, 2, 2),
@@ -87,7 +94,8 @@ def test_runs_are_stitched_across_words(spark: SparkSession) -> None:
     islands = words.stitched(found, "src").select("src", "word", "when", "start", "length")
     assertDataFrameEqual(
         islands,
-        spark.createDataFrame(
+        frame(
+            spark,
             [
                 ("s", 0, 10, 1, 2), ("s", 0, 10, 63, 66), ("s", 4, 14, 63, 1), ("s", 6, 16, 0, 1),
                 ("t", 7, 17, 0, 1), ("t", 7, 17, 2, 1),

@@ -36,6 +36,10 @@ FIXED = ("socket", "listen", "bus", "address", "links", "routes")
 SCHEMES = ("tcp", "udp", "serial")
 # Parameters of a serial line.
 LINE = "baud", "bits", "parity", "stop"
+OF_LINE = (
+    f"must set baud from 10 to {peers.BAUD_LIMIT}, bits from 5 to 8, parity N, E, O, M or S, stop 1, 1.5 or 2"
+)
+ADDRESS = "must be tcp://HOST:PORT, udp://HOST:PORT or serial:///dev/NAME, PORT up to 65535"
 # The default address for peers: only those of this host.
 LISTEN = "tcp://127.0.0.1:5420"
 URLS_LIMIT = 64
@@ -48,14 +52,17 @@ def _peer(value: str) -> str:
     """Raises ``ValueError`` if it is no address to listen on, or to dial."""
     try:
         peer = peers.parse(value)
-        if peer.scheme == "serial":
+    except DndmError:
+        raise ValueError(ADDRESS) from None
+    if peer.scheme == "serial":
+        try:
             peer.serial()
-            return value
-    except DndmError as error:
-        raise ValueError(f"is no address of a peer ({error})") from None
+        except DndmError:
+            raise ValueError(OF_LINE) from None
+        return value
     host, _, port = peer.address.rpartition(":")
     if peer.scheme not in SCHEMES or not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65_535:
-        raise ValueError("must be tcp://HOST:PORT, udp://HOST:PORT or serial:///dev/NAME")
+        raise ValueError(ADDRESS)
     return value
 
 

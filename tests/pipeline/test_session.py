@@ -56,7 +56,8 @@ def test_jvm_suits_how_much_there_is_to_read() -> None:
     small, middle, large = (
         session.sized(size, {}) for size in (session.SMALL - 1, session.SMALL, session.MIDDLE)
     )
-    assert small == {options: session.SMALL_JVM, "spark.driver.memory": "1g", "spark.buffer.pageSize": "1m"}
+    few = session.SMALL_SETTINGS
+    assert small == {options: session.SMALL_JVM, "spark.driver.memory": "1g", **few}
     assert middle == {options: session.MIDDLE_JVM}
     assert large == {options: session.LARGE_JVM}
     assert large[options].startswith("-XX:+UseParallelGC -XX:Tier4")
@@ -65,4 +66,4 @@ def test_jvm_suits_how_much_there_is_to_read() -> None:
     assert session.sized(1, {}, keeps=False) == small
     # With two ways to collect garbage a JVM does not start.
     theirs = session.sized(1, {"JDK_JAVA_OPTIONS": "-XX:+UseZGC", "SPARK_DRIVER_MEMORY": "2g"})
-    assert theirs == {"spark.buffer.pageSize": "1m"}
+    assert theirs == few

@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         help="give up after S seconds; of status: look for S seconds",
     )
-    parser.add_argument("--key-file", metavar="FILE", help="keys, of which the TOKEN proves the first")
+    parser.add_argument("--key-file", metavar="FILE", help="keys; the TOKEN proves the first")
 
 
 def run(arguments: argparse.Namespace) -> int:

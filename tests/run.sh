@@ -135,11 +135,9 @@ done
 
 # The tests of a file stay in one process, for what they share. Files begin in the order of their names: the longest are
 # among the first.
-side_by_side='.venv/bin/python -m pytest --no-loadscope-reorder'
 cores=$(nproc)
 if [ "$form" = quick ]; then
-    # shellcheck disable=SC2086  # a list of words
-    exec $side_by_side --dist=loadfile -n "$cores" -q -m quick "$@"
+    exec .venv/bin/python -m pytest -p tests.side_by_side --copies "$cores" -q -m quick "$@"
 fi
 
 # Spark's tests compute and the others mostly wait: all run at once. None goes first: Spark gives a process that it
@@ -156,8 +154,7 @@ shared=$!
 programs=$!
 trap 'kill $shared $programs 2>/dev/null; exit 130' INT TERM
 status=0
-# shellcheck disable=SC2086
-$side_by_side --dist=loadfile -n "$((cores + 2))" -m 'not spark' "$@" || status=$?
+.venv/bin/python -m pytest --no-loadscope-reorder --dist=loadfile -n "$((cores + 2))" -m 'not spark' "$@" || status=$?
 say "the tests with Spark, which ran at the same time:"
 wait $shared || status=$?
 wait $programs || status=$?

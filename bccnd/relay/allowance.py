@@ -106,10 +106,14 @@ class Shares:
         return taken
 
     def _take_of_all(self, host: bytes, here: _Host, asker: bytes, count: int) -> bool:
+        if count > self._left:
+            return False  # in a flood, of most
         hosts = max(len(self._hosts) + (host not in self._hosts), len(self._frequent))
         of_host = max(1, self._half // (hosts + 1))
+        if count > of_host - here.taken:
+            return False
         of_asker = max(1, of_host // (len(here.askers) + (asker not in here.askers) + 1))
-        if count > min(self._left, of_host - here.taken, of_asker - here.askers.get(asker, 0)):
+        if count > of_asker - here.askers.get(asker, 0):
             return False
         self._left -= count
         return True

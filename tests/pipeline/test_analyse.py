@@ -67,6 +67,21 @@ def test_what_an_executor_loses_is_computed_again(
     assert not kept.storageLevel.useMemory
 
 
+def test_tasks_have_the_settings_while_a_frame_is_cut_off(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(analysis, "_is_cluster", lambda _spark: True)
+    spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    try:
+        keep = Keeping(spark)
+        # A task that lacks the setting refuses the second 1.
+        sizes = spark.range(2).selectExpr("size(map_from_arrays(array(1, 1), array(id, 2))) AS size")
+        assert keep(sizes.groupBy("size").count()).collect() == [(1, 2)]
+        keep.release()
+    finally:
+        spark.conf.unset("spark.sql.mapKeyDedupPolicy")
+
+
 def test_recorded_pairs_lost_exactly_what_was_injected(analysed: Analysed) -> None:
     found = analysed.by_pair("delivery", "basis = 'record'")
     assert set(found) == {(a, b) for a in RECORDED for b in RECORDED if a != b}

@@ -6,7 +6,6 @@ in their JVMs alone, so a cluster needs only Spark.
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,8 +20,9 @@ from bccnd.pipeline import cli, java
 from bccnd.pipeline.layout import TABLES, Output
 from tests.daemon_process import die_with_parent
 from tests.packet_client import wait_until
-from tests.pipeline.analysed import Analysed
-from tests.spark import archive
+from tests.pipeline import network
+from tests.pipeline.analysed import PLAN
+from tests.spark import archive, joined
 
 SPARK = Path(pyspark.__file__).parent
 LOOPBACK = "127.0.0.1"
@@ -97,12 +97,22 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def recorded(analysed: Analysed, tmp_path: Path) -> Path:
-    """What ``analysed`` ingested, and a damaged file."""
-    folder = shutil.copytree(analysed.recorded, tmp_path / "recorded")
+def recorded(tmp_path: Path) -> Path:
+    network.write(PLAN, tmp_path / "recorded")
+    return tmp_path / "recorded"
+
+
+def of_one_machine(recorded: Path, output: Output) -> Rows:
+    where = ["--input", str(recorded), "--output", output.root]
+    ended = joined.run([*COMMAND, "--master", "local[2]", "run", *where], RUN_SECONDS)
+    assert ended.returncode == 0, ended.stderr
+    return tables(output)
+
+
+def damage(folder: Path) -> None:
+    """Have ``damaged.parquet`` beside the others."""
     some = next(folder.glob("*/*/*.parquet"))
     some.with_name("damaged.parquet").write_bytes(some.read_bytes()[:-100])
-    return folder
 
 
 def run(program: list[str], action: str, recorded: Path, output: Output) -> str:
@@ -122,9 +132,9 @@ def tables(output: Output) -> Rows:
     return {name: sorted(map(repr, pq.read_table(f"{output.tables}/{name}").to_pylist())) for name in TABLES}
 
 
-def test_cluster_gives_the_tables_of_one_machine(
-    cluster: Cluster, recorded: Path, analysed: Analysed, tmp_path: Path
-) -> None:
+def test_cluster_gives_the_tables_of_one_machine(recorded: Path, cluster: Cluster, tmp_path: Path) -> None:
+    expected = of_one_machine(recorded, Output(str(tmp_path / "one-machine")))
+    damage(recorded)
     submit = str(SPARK / "bin" / "spark-submit")
     output = Output(str(tmp_path / "out"))
     said = run([*COMMAND, "--master", cluster.url], "ingest", recorded, output)
@@ -133,7 +143,7 @@ def test_cluster_gives_the_tables_of_one_machine(
     run([submit, "--master", cluster.url, str(cli.__file__)], "run", recorded, output)
     assert cluster.executors() >= 2 * WORKERS
     assert "</html>" in Path(output.report).read_text()
-    found, expected = tables(output), tables(analysed.output)
+    found = tables(output)
     for name in TABLES:
         # No recorder of the network gives accounts, and it has no links.
         assert expected[name] or name in ("drops", "links"), name

@@ -19,7 +19,8 @@ from bccnd.pipeline import preconditions
 from tests.documents import DOCUMENTS
 from tests.needs import cannot_run
 from tests.pipeline import network
-from tests.systemd.booted_host import BootedHost, why_not
+from tests.spark import archive
+from tests.systemd.booted_host import ROOT, BootedHost, why_not
 from tests.systemd.test_units import FOLDER, settings_of
 
 pytestmark = pytest.mark.needs("rsync", "rrsync")
@@ -155,6 +156,12 @@ def test_a_run_that_is_killed_leaves_no_scratch(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
+def spark_settings() -> Path:
+    """Those of other tests, where the host has them. Java passes over what they name and a unit does not see."""
+    made = archive.folder()
+    return Path("/opt/checkout") / (made if made.is_relative_to(ROOT) else archive.HERE).relative_to(ROOT)
+
+
 @pytest.mark.spark
 def test_the_units_collect_and_report_within_their_restrictions(tmp_path: Path) -> None:
     """From a folder, as there is no other host; the report is of a network that sent yesterday."""
@@ -167,7 +174,7 @@ def test_the_units_collect_and_report_within_their_restrictions(tmp_path: Path) 
         drop_ins = {f"bccnd-collect@{name}": "FROM=/run/record/" for name in names}
         # A JVM does not understand the control groups that this host has within another.
         drop_ins["bccnd-pipeline"] = (
-            "JAVA_TOOL_OPTIONS=-XX:-UseContainerSupport SPARK_CONF_DIR=/opt/checkout/tests/spark"
+            f"JAVA_TOOL_OPTIONS=-XX:-UseContainerSupport SPARK_CONF_DIR={spark_settings()}"
         )
         for unit, environment in drop_ins.items():
             host.write(f"/run/units/{unit}.service.d/test.conf", f"[Service]\nEnvironment={environment}\n")

@@ -112,6 +112,8 @@ def fault(error: OSError, address: str, *, stood: bool = False) -> BccnError:
         return UnavailableError(f"the door at {address} does not prove that it is that: {_text(error)}")
     if error.errno == errno.EPROTOTYPE:
         return UnavailableError(f"{address} is the socket of a daemon: name that of its door, bccnd-mux")
+    if stood and isinstance(error, ConnectionError):  # it closed before it had read all
+        return UnavailableError(f"the door at {address} went away")
     what = f"the connection to {address} broke" if stood else f"no door at {address}"
     return UnavailableError(f"{what}: {_text(error)}")
 

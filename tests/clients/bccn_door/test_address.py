@@ -1,5 +1,6 @@
 """Connecting to a door: addresses, Unix sockets, TLS with certificates on both sides, and what stands for nothing."""
 
+import errno
 import socket
 import ssl
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bccn
-from bccn_door.address import connected
+from bccn_door.address import connected, fault
 from tests.clients.scripted_door import ScriptedDoor
 from tests.mux.certificates import Certificates
 from tests.packet_client import PATIENCE
@@ -161,3 +162,9 @@ def test_the_socket_of_a_daemon_is_no_door(tmp_path: Path) -> None:
         daemon.listen()
         with pytest.raises(bccn.UnavailableError, match="is the socket of a daemon"):
             connected(f"unix:{tmp_path}/bus", NOTHING)
+
+
+@pytest.mark.parametrize("number", [errno.ECONNRESET, errno.EPIPE])
+def test_a_door_that_closed_before_it_had_read_all_went_away(number: int) -> None:
+    ended = fault(OSError(number, "Broken"), "unix:/x", stood=True)
+    assert str(ended).startswith("the door at unix:/x went away")

@@ -223,8 +223,7 @@ class Backbone:
             self.counts.dropped[reason] += 1
 
     def _keepalive(self, packet: Keepalive, source: Address, work: Work, now: float) -> str:
-        """Returns why the KEEPALIVE gives no place, or an empty string. It is acknowledged to its source either
-        way."""
+        """Returns why the KEEPALIVE gives no place, or nothing. It is acknowledged to its source either way."""
         if self.rules.keys and not proves(packet.token, self.rules.keys):
             return "token"
         self.counts.keepalives += 1
@@ -279,8 +278,7 @@ class Backbone:
         return wanted if wanted == source or source[0] in self.rules.redirect else None
 
     def _granted(self, source: Address, packet: Request, now: float) -> int:
-        """How many numbers the address may ask for, from the first on. This also bounds what forged requests send to
-        a victim."""
+        """How many numbers the address may ask for, from the first on: it may be a victim of forged requests."""
         addr, rules = source[0], self.rules
         if self._counted(self._asked, source, now) >= rules.requests:
             return 0

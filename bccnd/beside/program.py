@@ -103,8 +103,7 @@ class Program(ABC, Generic[S]):
 
     @abstractmethod
     async def _change(self, settings: S) -> dict[str, Any]:
-        """Use these settings; returns the fields of the log line. Raises ``BccndError`` before anything has
-        changed."""
+        """Use these settings. Returns fields for the log. Raises ``BccndError`` before anything has changed."""
 
     async def _hand_over(self) -> None:
         """Do the rest of the work, in a bounded time."""

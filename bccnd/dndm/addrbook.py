@@ -56,8 +56,7 @@ class Entry:
 
 
 class Addrbook:
-    """``own``: the address of this gateway, which is never dialled; ``networks``: those where named peers are
-    dialled."""
+    """``own``: this gateway's address, which is never dialled; ``networks``: where named peers are dialled."""
 
     def __init__(self, own: Place, alarm: Alarm, networks: Sequence[Network]) -> None:
         self._own = own

@@ -59,8 +59,7 @@ class Carrier(Protocol):
 
 
 class Carriers:
-    """``accept``: networks from which peers may come. ``refused``: how many came from elsewhere. ``bus``: its
-    name."""
+    """``accept``: networks of peers. ``refused``: how many came from elsewhere. ``bus``: its name."""
 
     def __init__(
         self, loop: AbstractEventLoop, owner: Owner, accept: Sequence[Network], bus: str = ""

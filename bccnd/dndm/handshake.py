@@ -71,7 +71,7 @@ def has_identity(peer: Peer) -> bool:
 
 
 def rival_loses(me: Peer, link: Link, rival: Link, peer: Peer, *, strict: bool) -> bool:
-    """Which of two links to ``peer`` is closed; both ends decide the same.
+    """Whether ``rival`` is closed, of two links to ``peer``; both ends decide the same.
 
     The link that the lower address dialled stays. If one end dialled both, the newer one stays: the older is dead,
     and nobody has noticed. A peer that is not trusted cannot push out another in this way.

@@ -156,8 +156,8 @@ class Service(Program[DndmSettings]):
         return Moment(time.monotonic(), time.time_ns())
 
     def _act(self, source: int = 0, *, schedules: bool = True) -> None:
-        """Carry out the effects. ``source``: the link whose bytes the core got. ``schedules``: whether something may
-        be due sooner."""
+        """Carry out the effects. ``source``: the link that was read. ``schedules``: whether work may be due
+        sooner."""
         publishes = False
         while effects := self.core.take():
             written = set()

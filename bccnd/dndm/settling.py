@@ -110,8 +110,7 @@ class Settling:
         self._again.pop(link.number, None)
 
     def _tell_some(self, number: int, at: Moment) -> int:
-        """Tell a newcomer some of the remaining routes; then the others have their turn. Returns how many pairs that
-        were."""
+        """Tell a newcomer some of its routes; then others have their turn. Returns how many it was told."""
         routes, link = self._untold.pop(number), self._state.links[number]
         some, rest = routes[-SHARE:], routes[:-SHARE]
         for route_id in reversed(some):

@@ -36,8 +36,7 @@ class Shares:
         return route_id in self._waiting.get(self._owners.get(route_id, -1), ())
 
     def refuse(self, route_id: str) -> str | None:
-        """There is no room for a route. It waits, unless another route gives way; that one waits instead, and is
-        returned."""
+        """There is no room for a route. It waits, or another one waits in its place, which is returned."""
         owner = self._owners[route_id]
         self._leave(route_id)
         most = max(self._heard, key=self._has, default=owner)

@@ -1,5 +1,4 @@
-"""Puts what a peer is told into short messages: public peers read a frame with one read, and a long one comes in
-two."""
+"""Puts what a peer is told into short messages: public peers read each frame with one read."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 

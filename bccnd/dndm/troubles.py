@@ -66,8 +66,7 @@ class Troubles:
         return self._note(self._away, peer.place, str(peer), reason, now)
 
     def ended(self, whence: Peer, name: str, reason: str, now: float, *, let_go: bool) -> None:
-        """A connection has ended. ``whence``: the peer that was dialled, or its origin; ``let_go``: the gateway ended
-        it."""
+        """A connection has ended. ``whence``: the dialled peer, or its origin; ``let_go``: the gateway ended it."""
         if reason == TWICE:
             return
         if whence.place in self._named:

@@ -120,7 +120,7 @@ class Connection:
         self._house.judging.wait(self.peer.uid, self._turn)
 
     def _turn(self, share: int) -> int:
-        """Judge as much as ``share`` of what has come; read first, if everything before is judged."""
+        """Judge ``share`` of what has come; read first, if all before is judged. Returns the work done."""
         self._has_turn = False
         if self._is_gone or (self._replies > limits.REPLIES and not self._is_broken):
             return 0  # it may read on once the peer has read

@@ -186,7 +186,7 @@ class Conversation:
             self.waiting += len(asked)
 
     def _take_errand(self, request: Request) -> tuple[Errands, bytes]:
-        """Take an errand out of the line."""
+        """Take an errand out of the line. Returns its kind and its question."""
         kind, asked = self._errands.pop(request)
         self.waiting -= len(asked)
         return kind, asked

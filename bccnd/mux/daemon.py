@@ -208,7 +208,7 @@ class DaemonLink:
             self._stop_reading()
 
     def _turn(self, share: int) -> int:
-        """Read ``share`` packets at most."""
+        """Read ``share`` packets at most. Returns the work done."""
         self._has_turn = False
         if self._owner is None:
             return 0

@@ -58,8 +58,7 @@ DAMAGE = (
 
 
 class Record:
-    """The record of ``host`` below ``folder``. ``next`` gives portion after portion, at the end last ones again and
-    again."""
+    """The record of ``host`` below ``folder``. ``next`` gives portions, at the end last ones for ever."""
 
     def __init__(self, folder: Path, host: str, span: Span) -> None:
         self._folder, self._host, self._span = folder, host, span
@@ -97,7 +96,7 @@ class Record:
             yield from self._file(opened, path)
 
     def _skip_to(self, time_ns: int) -> Portion:
-        """Note that the time up to there is missing."""
+        """A portion that says that the time up to there is missing."""
         items = [unrecorded(self._reached, time_ns, self._why)] if time_ns > self._reached else []
         self._reached, self._why = max(self._reached, time_ns), NOTHING
         return Portion(items)

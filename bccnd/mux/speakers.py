@@ -40,8 +40,8 @@ class Link(Protocol):
     """One connection to the daemon."""
 
     def send(self, packets: Sequence[bytes]) -> int:
-        """Send packets. Returns how many were taken; if not all, ``takes_more`` is called later. GONE: the daemon
-        takes no more."""
+        """Returns how many packets were taken; if not all, ``takes_more`` is called later. GONE: no more are
+        taken."""
 
     def read_on(self) -> None:
         """Ask for ``appetite`` again, which was 0."""
@@ -85,8 +85,7 @@ class Room(Protocol):
         """Have ``go_on`` called when less waits for the peer."""
 
     def weigh(self, amount: int) -> None:
-        """Count so many bytes more, or fewer, that wait for the daemon, or came from it and are not in the
-        endpoint."""
+        """Count bytes, more or fewer, that wait for the daemon, or came from it and are not in the endpoint."""
 
     def leave(self, speaker: "Speaker") -> None:
         """Note that the speaker is over."""

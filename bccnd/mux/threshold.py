@@ -80,7 +80,8 @@ class Threshold:
             self._welcome(self._socket, early)
 
     def _say(self, data: bytes) -> bool:
-        """Send. A handshake fits an empty socket: a peer that lets it fill up is not in earnest."""
+        """Send. Whether everything went: a handshake fits an empty socket, so a peer that blocks it is not in
+        earnest."""
         with suppress(OSError):
             return not data or self._socket.send(data) == len(data)
         return False

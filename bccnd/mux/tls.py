@@ -61,7 +61,7 @@ def make_context(certificate: Path, key: Path, authorities: Path | None) -> ssl.
 
 
 def _examine(named: str, file: Path, block: str) -> int:
-    """Read a PEM file and return its mode. The library would not say which file is at fault, nor why."""
+    """Check a PEM file, and return its mode. The library would not say which file is at fault, nor why."""
     try:
         with file.open("rb") as stream:
             mode, content = os.fstat(stream.fileno()).st_mode, stream.read()

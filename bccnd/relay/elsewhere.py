@@ -362,8 +362,7 @@ class Elsewhere:
             self._answer(lease, moment)
 
     def _answer(self, lease: _Lease, moment: Moment) -> None:
-        """Answer, if there is something to say. Beyond the share of its host, the asker learns it when it asks
-        again."""
+        """Answer, if there is something to say. Beyond its host's share, the asker learns it when it asks again."""
         state = lease.state
         if not (lease.has_answered or b"1" in state):
             return

@@ -1,5 +1,4 @@
-"""Notes which sessions listen to more than before, so that ``lookout`` looks at these again, and not at every
-session.
+"""Notes which sessions listen to more than before, so that ``lookout`` looks at these again, not at all sessions.
 
 Rules
 - Noting a change costs the same, whatever is watched.

@@ -52,8 +52,7 @@ class Watches:
         return min(due, self._lookout.next_deadline(), self._elsewhere.next_deadline())
 
     def watch(self, session: Session, pattern: bytes, moment: Moment) -> None:
-        """Tell the client from now on whether somebody listens. If it watches that already, tell it the state
-        again."""
+        """Tell the client from now on whether somebody listens. If it already watches that, tell it again."""
         patterns.check(pattern, session.separator)
         key = session.separator, pattern
         if pattern.startswith(NOTICES):

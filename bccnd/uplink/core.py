@@ -203,8 +203,7 @@ class Uplink:
             self._last_at = tuple(now + after for after in LAST_SECONDS)
 
     def hosts(self, names: Iterable[bytes]) -> None:
-        """Set the hosts of this segment, without names that a status cannot hold: others would drop the whole
-        status."""
+        """Set this segment's hosts, without names that a status cannot hold: others would drop all of it."""
         self._hosts = sorted({name for name in names if valid_host(name)})
         self._homes.set_here(self._hosts)
 
@@ -366,8 +365,7 @@ class Uplink:
             self._note(self.inbound.taken(), self.inbound.numbers(), self.inbound.complete)
 
     def _note(self, position: int, numbers: dict[bytes, int], passed: int) -> None:
-        """Note the position. Below ``passed`` everything is on the segment or held; a link that waits stops no
-        other."""
+        """Note the position. Below ``passed`` all is on the segment or held; a link that waits stops no other."""
         position = position or self._journal.position  # before anything is complete
         if (position, numbers) != (self._journal.position, self._journal.links):
             self._journal.note(position, numbers)

@@ -338,7 +338,7 @@ class Client:
                 self._send(Request(ITSELF, first, last).serialize())
 
     def _own_archive(self, first: int, last: int) -> Iterator[int]:
-        """Pass on what went only to the archive, during a catch-up or before a restart."""
+        """Pass on what went only to the archive, during a catch-up or before a restart. Yields its numbers."""
         for position, datagram in self._archive.kept(self._base + first, self._base + last):
             if self._missing is not None and position - self._base in self._missing:
                 self._hearer.came(position, datagram)

@@ -182,8 +182,7 @@ class Missing:
     def _ask_all(
         self, ranges: list[tuple[int, int]], now: float, own: Callable[[int, int], Iterable[int]]
     ) -> float:
-        """Ask for what is ready. Returns when to go on; infinite if that depends on what comes, or on the time of a
-        part."""
+        """Ask for what is ready. Returns when to go on; infinite if that depends on what comes, or on a part."""
         for _ in range(RANGES_AT_ONCE):
             part = self._lowest()
             if part is None:

@@ -115,8 +115,7 @@ class Link:
     sources: Lasts = field(default_factory=Lasts)
 
     def see(self, upto: int, high: int) -> None:
-        """Everything below ``upto`` was published. Numbers before the first one heard since the start are not
-        missed."""
+        """Everything below ``upto`` was published. Numbers before the first that was heard are not missed."""
         if not self.high:
             self.high = max(high, self.begun)
         elif high > self.high:

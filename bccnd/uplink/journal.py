@@ -228,8 +228,7 @@ class Journal:
     # -- the outbox
 
     def add(self, row: Row) -> list[Row]:
-        """Keep a row until the floor passes it. Returns the rows that are forgotten for it, if the disk takes
-        nothing."""
+        """Keep a row until the floor passes it. Returns the rows forgotten for it, if the disk takes nothing."""
         self._outbox[row.number] = row
         self._outbox_bytes += row.bytes
         forgotten = []

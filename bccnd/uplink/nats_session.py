@@ -117,8 +117,7 @@ class Owner(Protocol):
         ...
 
     def heard(self, position: int, datagram: bytes) -> None:
-        """A datagram without a number; ``position``: after the last message that its sender knew to be in the
-        stream."""
+        """A datagram without a number; ``position``: after the last message that its sender knew in the stream."""
         ...
 
     def complained(self, text: str) -> None:
@@ -334,7 +333,7 @@ class Session:
     # --- what comes ---
 
     def _ours(self, function: Callback) -> Callback:
-        """Call one of our callbacks. What it raises is a fault of ours, which nats-py would not tell from its own."""
+        """Wrap a callback: what it raises is a fault of ours, which nats-py would not tell from its own."""
 
         async def call(message: Msg) -> None:
             try:

@@ -45,7 +45,7 @@ def _start(argv: Sequence[str]) -> int:
                 say(f"# bccnd-backbone {__version__}: these settings are sound. Keys: {len(keys)}.")
                 say(effective(invocation))
             return 0
-        if invocation.file:  # without it, a reload or a successor would open what the file closes
+        if invocation.file:  # else a reload or a successor would run without the limits in the file
             os.environ[FILE_VARIABLE] = invocation.file
         signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS)
         logs.configure(settings.log_level, settings.log_format)

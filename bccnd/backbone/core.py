@@ -3,9 +3,9 @@
     packets of a batch --> receive --> what is delivered to all subscribers, and what is replied to one
 
 Rules
-- Nothing is answered that is not sound, and nothing is sent to an address that did not send something itself, but
-  where ``Rules.redirect`` allows it.
-- What is dropped is counted by its reason (DROPPED), and nobody is told.
+- Only sound packets are answered. Nothing is sent to an address that has not sent something itself, unless
+  ``Rules.redirect`` allows it.
+- Dropped packets are counted by reason (DROPPED), without an answer.
 - Time enters as monotonic seconds and never goes back.
 """
 
@@ -33,32 +33,32 @@ from bccnd.wire.fyrehose import (
 )
 from bccnd.wire.native import number
 
-# Why a packet, or a part of what it asks for, is dropped. What the word says completes "packets ...".
+# Why a packet, or a part of its request, is dropped. The text completes "packets ...".
 DROPPED = {
-    "kind": "of no kind that there is",
-    "size": "of a size that their kind does not have",
+    "kind": "of an unknown kind",
+    "size": "of the wrong size for their kind",
     "length": "with a wrong LENGTH",
     "range": "that ask for a range that ends before it begins",
     "unexpected": "that only a backbone or another client sends",
     "source": "from port 0, where nobody can be reached",
     "right": "from a network without the right to it",
-    "stranger": "of who has not sent a KEEPALIVE lately",
+    "stranger": "from senders without a recent KEEPALIVE",
     "token": "with a TOKEN that proves no key",
-    "redirect": "that name an address which is not their sender's",
-    "place": "of subscribers for whom there is no place",
-    "number": "to be delivered, when there was no sequence number",
+    "redirect": "that name an address other than their sender's",
+    "place": "of subscribers without a free place",
+    "number": "that came while there was no sequence number",
     "hurry": "that ask, or publish, more than an address may in a second",
     "nobody": "that ask for messages when nobody else keeps any",
 }
 
-# Addresses whose requests, or messages, of one second are counted, some 100 bytes each. After these only who has a
-# place may ask in that second, and places are bounded, too: so forged addresses keep nobody from it who has sent a
+# Addresses whose requests, or messages, of one second are counted, some 100 bytes each. Beyond these only addresses
+# with a place may ask in that second, and places are bounded, too. So forged addresses hold up nobody who has sent a
 # KEEPALIVE.
 ASKERS_LIMIT = 4096
 
 
 class Networks:
-    """The IPv4 networks that have a right. ``addr in networks`` takes 4 bytes."""
+    """The IPv4 networks with a right. In ``addr in networks`` the address has 4 bytes."""
 
     def __init__(self, networks: Iterable[IPv4Network]) -> None:
         self._pairs = [(int(each.netmask), int(each.network_address)) for each in networks]
@@ -73,13 +73,13 @@ class Networks:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Who may do what, and how much of it.
+    """The rights of networks, and the bounds of addresses.
 
     ``publish``, ``subscribe``, ``request``: the networks that may; ``redirect``: those that may name another address
-    than their own; ``range``: the numbers of one FORWARD; ``requests``, ``numbers``, ``pushes``: of one address in a
-    second, its REQUESTs, the numbers that these ask for, and its messages, 0 for no bound; ``strangers``: whether a
-    PUSH or REQUEST is taken from who has sent no KEEPALIVE; ``keys``: a TOKEN must prove one of them, if there are
-    any.
+    than their own; ``range``: the numbers of one FORWARD; ``requests``, ``numbers``, ``pushes``: bounds of one
+    address in a second, for its REQUESTs, the numbers that these ask for, and its messages (0 for none);
+    ``strangers``: whether a PUSH or REQUEST is taken from senders without a KEEPALIVE; ``keys``: a TOKEN must prove
+    one of them, if there are any.
     """
 
     publish: Networks
@@ -97,7 +97,7 @@ class Rules:
 
 @dataclass(slots=True)
 class Counts:
-    """What has happened since the start."""
+    """Counters since the start."""
 
     pushed: int = 0
     keepalives: int = 0
@@ -108,8 +108,8 @@ class Counts:
 
 @dataclass(slots=True)
 class Work:
-    """What a batch comes to. ``starts``, ``ends``: the DELIVERs, where they lie in the memory, in the order of their
-    numbers; ``replies``: packets, each with where it goes.
+    """The result of a batch. ``starts``, ``ends``: where the DELIVERs lie in the memory, in the order of their
+    numbers; ``replies``: packets, each with its address.
     """
 
     starts: list[int] = field(default_factory=list)
@@ -123,7 +123,7 @@ class Backbone:
     def __init__(self, rules: Rules, numbers: Numbers, chance: Callable[[int], int]) -> None:
         self.numbers = numbers
         self.subscribers = Leases(rules.places)
-        # Who sent a KEEPALIVE and is no subscriber there: with NOSUBSCRIBE, for another address, without the right.
+        # Senders of a KEEPALIVE that are no subscribers: with NOSUBSCRIBE, for another address, or without the right.
         self.others = Leases(rules.places)
         self.counts = Counts()
         self._chance = chance
@@ -135,7 +135,7 @@ class Backbone:
         self.rules = rules
 
     def reconfigure(self, rules: Rules) -> None:
-        """From now on other rules hold. Who has a place keeps it while it lasts."""
+        """Use other rules from now on. Places that are taken stay until they run out."""
         self.rules = rules
         self.subscribers.places = self.others.places = rules.places
 
@@ -152,8 +152,8 @@ class Backbone:
         senders: Iterable[tuple[Address, int]],
         now: float,
     ) -> Work:
-        """Judge the packets at these spans of ``memory``. ``senders``: where they came from, and how many did so one
-        after the other.
+        """Judge the packets at these spans of ``memory``. ``senders``: their addresses, each with the number of
+        consecutive packets from it.
 
         A PUSH that is taken becomes its DELIVER where it lies.
         """
@@ -182,8 +182,8 @@ class Backbone:
         work: Work,
         now: float,
     ) -> int:
-        """Number the PUSHes that these packets of ``source`` begin with, or drop the first, which is one that gets no
-        number. Returns how many packets that are.
+        """Number the PUSHes at the start of these packets of ``source``; if the first gets no number, drop it.
+        Returns how many packets that are.
         """
         numbers, most = self.numbers, self.numbers.left
         reason = self._refused(source, self.rules.publish, needs_place=not self.rules.strangers)
@@ -223,7 +223,7 @@ class Backbone:
             self.counts.dropped[reason] += 1
 
     def _keepalive(self, packet: Keepalive, source: Address, work: Work, now: float) -> str:
-        """Why it gives no place, or an empty string. It is acknowledged all the same, to its source."""
+        """Returns why the KEEPALIVE gives no place, or nothing. It is acknowledged to its source either way."""
         if self.rules.keys and not proves(packet.token, self.rules.keys):
             return "token"
         self.counts.keepalives += 1
@@ -242,9 +242,10 @@ class Backbone:
         return "" if self.subscribers.keep(address, now, journals=journals) else "place"
 
     def _request(self, packet: Request, source: Address, work: Work, now: float) -> str:
-        """Why it is not forwarded, or an empty string."""
+        """Returns why the REQUEST is not forwarded, or an empty string."""
         self.counts.requests += 1
-        # A forged request has others send to its victim: where there are keys, only who has proved one may ask.
+        # A forged request makes others send to its victim. So if there are keys, an address must prove one before it
+        # asks.
         needs_place = not self.rules.strangers or bool(self.rules.keys)
         if reason := self._refused(source, self.rules.request, needs_place=needs_place):
             return reason
@@ -271,13 +272,13 @@ class Backbone:
         return source in self.subscribers or source in self.others
 
     def _named(self, address: Address, source: Address) -> Address | None:
-        """Where a packet wants something sent: ADDR and PORT, each 0 for its own; None where it may not."""
+        """The address and port that a packet names: ADDR and PORT, each 0 for the sender's; None if it may not."""
         addr, port = address
         wanted = (addr if any(addr) else source[0], port or source[1])
         return wanted if wanted == source or source[0] in self.rules.redirect else None
 
     def _granted(self, source: Address, packet: Request, now: float) -> int:
-        """How many numbers it may ask for, from the first on. A victim in whose name others ask gets no more."""
+        """How many numbers the address may ask for, from the first on: it may be a victim of forged requests."""
         addr, rules = source[0], self.rules
         if self._counted(self._asked, source, now) >= rules.requests:
             return 0
@@ -289,7 +290,7 @@ class Backbone:
         return max(0, granted)
 
     def _counted(self, counter: Counter[bytes], source: Address, now: float) -> int:
-        """What the address has had of this second: all there is, if there is no room to count."""
+        """How much of its bound the address has used in this second; all of it, if there is no room to count."""
         if now - self._counted_since >= 1.0:
             for each in (self._asked, self._asked_numbers, self._pushed):
                 each.clear()

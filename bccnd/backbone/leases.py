@@ -1,13 +1,13 @@
-"""Who has sent a KEEPALIVE lately: the places of subscribers, which run out by themselves.
+"""The places of addresses that have sent a KEEPALIVE lately. Places run out by themselves.
 
 Rules
 - A KEEPALIVE gives a place for LEASE_SECONDS, or keeps the one that its address has. Nothing else ends a place: a
   forged KEEPALIVE cannot send anybody away.
-- Places are bounded: in all, for each network of 256 addresses, and for each address. Who finds no place gets none
-  until others run out; who has one keeps it. So whoever forges addresses has the traffic sent to few of them.
-- Of those that journal each address is chosen as often as any other, however many places it has: one that has many,
-  and answers nothing, has few FORWARDs lost.
-- Each call costs the same, however many there are.
+- Places are bounded: in all, for each network of 256 addresses, and for each address. When all are taken, a newcomer
+  gets none until others run out; a place that is taken stays. So forged addresses direct the traffic to few victims.
+- Of the addresses that journal, each is chosen equally often, however many places it has. So an address with many
+  places that answers nothing loses few FORWARDs.
+- Each call costs the same, however many places there are.
 """
 
 from collections import Counter, defaultdict
@@ -16,10 +16,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 from bccnd.wire.fyrehose import Address
 
-# What the protocol promises to who has sent a KEEPALIVE.
+# Seconds that the protocol promises to the sender of a KEEPALIVE.
 LEASE_SECONDS = 5.0
 
-# Bytes of an address that are its network, as far as places go: a /24.
+# Bytes of an address that count as its network: a /24.
 NETWORK_BYTES = 3
 
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Places(NamedTuple):
-    """How many there are: in all, for a network, and for an address."""
+    """Bounds of places: in all, for a network, and for an address."""
 
     total: int
     network: int
@@ -42,7 +42,7 @@ class Lease(NamedTuple):
 
 
 class _Bag(Generic[T]):
-    """A set, one of which is chosen by chance."""
+    """A set from which one member is chosen at random."""
 
     def __init__(self) -> None:
         self._items: list[T] = []
@@ -68,7 +68,7 @@ class _Bag(Generic[T]):
                 self._where[last] = at
 
     def choose(self, others_than: Iterable[T], chance: Callable[[int], int]) -> T | None:
-        """Each as likely as any other; None if there is none."""
+        """A member, each as likely as any other; None if there is none."""
         passed_over = sorted(self._where[each] for each in others_than)
         count = len(self._items) - len(passed_over)
         if not count:
@@ -80,12 +80,12 @@ class _Bag(Generic[T]):
 
 
 class Leases:
-    """``version`` changes whenever somebody comes or goes. ``journalling``: how many do."""
+    """``version`` changes whenever a place is taken or runs out. ``journalling``: how many clients journal."""
 
     def __init__(self, places: Places) -> None:
         self.places = places
         self.version = 0
-        # In the order in which they run out: each is put last when it is kept.
+        # In the order in which they run out: a place that is renewed is put last.
         self._leases: dict[Address, Lease] = {}
         self._held: Counter[bytes] = Counter()  # places of an address, and of a network
         # Those that journal: their addresses, and the ports of each.
@@ -104,7 +104,7 @@ class Leases:
         return self._leases.keys()
 
     def keep(self, address: Address, now: float, *, journals: bool) -> bool:
-        """Give ``address`` a place from now on, or keep its own. False if there is none for it."""
+        """Give ``address`` a place, or renew the one it has. False if there is none for it."""
         known = self._leases.pop(address, None)
         if known is None:
             if not self._has_room(address[0]):
@@ -126,7 +126,7 @@ class Leases:
             self.version += 1
 
     def choose(self, others_than: Iterable[Address], chance: Callable[[int], int]) -> Address | None:
-        """One of those that journal; None if there is none. ``chance(n)``: below n."""
+        """An address that journals; None if there is none. ``chance(n)`` returns a random number below n."""
         passed_over: dict[bytes, set[int]] = {}
         for addr, port in others_than:
             if addr in self._journals and port in self._ports[addr]:
@@ -143,7 +143,7 @@ class Leases:
         return [(*address, *lease) for address, lease in self._leases.items()]
 
     def restore(self, rows: Iterable[tuple[bytes, int, float, bool]]) -> None:
-        """Who had a place has it again, also where there are fewer places now."""
+        """Restore the places of a predecessor, even if the bounds are lower now."""
         for addr, port, until, journals in rows:
             self._count(addr, 1)
             self._put((addr, port), Lease(until, journals))

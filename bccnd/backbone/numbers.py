@@ -4,7 +4,7 @@ Rules
 - Numbers begin at 1 and have 48 bits. They follow each other without a gap while the backbone runs.
 - A number is given only below a bound that is stored (``bccnd/backbone/state_file.py``). The bound is raised ahead of
   use, so a crash leaves a gap of RESERVE numbers at most and never repeats one.
-- At the bound no number is given any more, whether the disk takes no higher one or there is none.
+- At the bound no number is given any more: either the disk takes no higher bound, or the numbers are used up.
 """
 
 from bccnd.wire.fyrehose import SEQ_LIMIT
@@ -12,7 +12,7 @@ from bccnd.wire.fyrehose import SEQ_LIMIT
 # Numbers between one bound and the next: with 100,000 messages a second the file is written each two seconds.
 RESERVE = 1 << 20
 
-# Numbers left when the bound is to be raised: more than a backbone gives between two ticks of a second.
+# When so few numbers are left, the bound is raised: more than a backbone gives between two ticks of a second.
 MARGIN = RESERVE // 8 * 7
 
 
@@ -24,7 +24,7 @@ class Numbers:
 
     @property
     def left(self) -> int:
-        """How many there are below the bound."""
+        """How many numbers are left below the bound."""
         return self.bound - self.next
 
     def take(self, count: int = 1) -> int:

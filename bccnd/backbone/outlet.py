@@ -1,10 +1,10 @@
 """The UDP socket of the backbone: packets in by batches, and each message out to every subscriber.
 
 Rules
-- What the network refuses for one address (no route, a firewall, an ICMP error of an earlier datagram) is counted,
-  and the next goes on: a dead subscriber harms nobody else.
-- When the socket has no room at the moment, nothing more is read until it has, for STALL_SECONDS at most. What is
-  left of the batch is then dropped and counted. Pushes wait in the receive buffer meanwhile.
+- If the network refuses a datagram to one address (no route, a firewall, an ICMP error of an earlier one), that is
+  counted, and the others are sent: a dead subscriber harms nobody else.
+- While the socket has no room, nothing more is read, for STALL_SECONDS at most; pushes wait in the receive buffer.
+  After that the rest of the batch is dropped and counted.
 """
 
 import contextlib
@@ -85,7 +85,7 @@ class Outlet:
     def deliver(
         self, starts: Sequence[int], ends: Sequence[int], to: Collection[Address], version: int
     ) -> None:
-        """Begin to send these packets, each to all. ``version`` is another whenever ``to`` is."""
+        """Begin to send these packets, each to all of ``to``. ``version`` changes whenever ``to`` does."""
         if not to:
             return
         if self._fan is None or version != self._version:
@@ -104,7 +104,7 @@ class Outlet:
             elif -went in _NO_ROOM:
                 return
             else:
-                # Anybody can forge a KEEPALIVE of an address to which there is no way: that is asked once a run.
+                # Anybody can forge a KEEPALIVE of an unreachable address: such an address is tried once a run.
                 lost = self._fan.alike(self._at) if -went in _NO_WAY else 1
                 self.unsent += lost
                 self._at += lost

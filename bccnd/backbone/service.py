@@ -1,13 +1,13 @@
 """The backbone put together: socket, core, state file, signals, time.
 
 Rules
-- Everything happens in callbacks of one event loop. Only the state file is waited for, each time that a bound of
-  sequence numbers is stored.
-- SIGTERM and SIGINT end it, after the number that was reached is stored: the next start leaves no gap.
+- Everything happens in callbacks of one event loop. The loop blocks only on the state file, each time it stores a
+  bound.
+- SIGTERM and SIGINT end it, after it has stored the last number: the next start leaves no gap.
 - SIGHUP reads settings and keys again; a fault in them changes nothing. SIGUSR2 starts a new process that takes over
-  (``bccnd/restart.py``): socket, subscribers, numbers and counters. SIGUSR1, which turns debug lines of the daemon
-  on, is ignored: there are none here.
-- What strangers do is counted; the log gets one line about it in REPORT_SECONDS.
+  (``bccnd/restart.py``): socket, subscribers, numbers and counters. SIGUSR1 is ignored: there are no debug lines
+  here.
+- What strangers do is counted, with at most one line in the log each REPORT_SECONDS.
 """
 
 import asyncio
@@ -35,10 +35,10 @@ from bccnd.process.supervision import Supervision
 from bccnd.restart import Legacy, Replacement
 from bccnd.wire.fyrehose import SEQ_LIMIT
 
-# Batches of one callback: signals, metrics and the watchdog have their turn after these. To look for another batch
-# costs less than to be woken for it.
+# Batches of one callback: after these, signals, metrics and the watchdog have their turn. Looking for another batch
+# costs less than being woken for it.
 BATCHES = 16
-# Datagrams out, after which they have it as well: a batch to a thousand subscribers is 64,000 of them.
+# Datagrams sent in one callback, which ends it as well: a batch to a thousand subscribers is 64,000 of them.
 DATAGRAMS = 16_384
 
 # Seconds between two log lines about dropped packets.
@@ -101,13 +101,13 @@ class Service:
         loop.set_exception_handler(self._faults.handle)
 
     def begin(self) -> None:
-        """Begin with the number that the state file says. Raises ``BccndError``."""
+        """Begin with the number in the state file. Raises ``BccndError``."""
         numbers = self.core.numbers
         numbers.next = numbers.bound = self._state_file.read()
         self._store(numbers.wanted)
 
     def inherit(self, state: dict[str, Any], descriptors: Mapping[str, int]) -> None:
-        """Go on where a predecessor stopped."""
+        """Take over from a predecessor."""
         self.core.restore(state["core"])
         self._outlet.delivered, self._outlet.unsent = state["datagrams"]
         self._health.inherit(state["health"], descriptors, self._settings.metrics)
@@ -115,7 +115,7 @@ class Service:
         self._reported = self._troubles()
 
     async def serve(self) -> None:
-        """Serve until stopped or succeeded. Raises ``BccndError`` when it cannot begin."""
+        """Serve until stopped or replaced. Raises ``BccndError`` if it cannot start."""
         loop = self._loop
         self._health.open(self._settings.metrics)
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -204,7 +204,7 @@ class Service:
         self._supervision.ticked(self._summary())
 
     def _reserve(self) -> None:
-        """Store a higher bound if it is time to. A disk that does not take it is tried again with the next tick."""
+        """Store a higher bound if it is time. If the disk fails, the next tick tries again."""
         wanted = self.core.numbers.wanted
         if not wanted:
             return

@@ -18,7 +18,7 @@ PREFIX = "BCCND_BACKBONE_"
 TABLE = "backbone"
 DEFAULT_FILE = Path("/etc/bccnd/backbone.toml")
 
-# A reload leaves them as they were; a replacement (SIGUSR2) keeps the socket and the state file as well.
+# A reload leaves these as they were; a replacement (SIGUSR2) keeps the socket and the state file as well.
 FIXED = ("listen", "state", "buffer_bytes")
 
 MIB = 1 << 20
@@ -66,10 +66,10 @@ class BackboneSettings(ProgramSettings):
     strangers: bool = Field(
         default=True,
         strict=True,
-        description="take a PUSH or REQUEST from who has sent no KEEPALIVE in the last 5 seconds",
+        description="take a PUSH or REQUEST from senders without a KEEPALIVE in the last 5 seconds",
     )
     key_file: Path | None = Field(
-        default=None, description="keys, one a line, of which the TOKEN of a KEEPALIVE must prove one"
+        default=None, description="keys, one a line; the TOKEN of a KEEPALIVE must prove one of them"
     )
     subscribers: int = whole(1024, 1, 1024, "most subscribers")
     network_subscribers: int = whole(256, 1, 1024, "most subscribers of a network of 256 addresses")
@@ -79,7 +79,7 @@ class BackboneSettings(ProgramSettings):
     numbers: int = whole(
         65_536, 1, 1 << 30, "most numbers that the REQUESTs of one address ask for in a second"
     )
-    pushes: int = whole(0, 0, 1 << 30, "most messages of one address in a second; 0: as many as it likes")
+    pushes: int = whole(0, 0, 1 << 30, "most messages of one address in a second; 0: no limit")
     buffer_bytes: int = whole(
         4 * MIB, 64 << 10, 1 << 30, "bytes that the kernel may hold for the socket, in each direction"
     )
@@ -120,8 +120,8 @@ Each KEEPALIVE is acknowledged with its TOKEN, and makes its sender a
 subscriber for 5 seconds. A message gets the next sequence number, once, and
 is sent to all subscribers, its sender among them; nothing is sent again. A
 REQUEST goes to one subscriber, chosen at random, that may keep what is
-missing; without one, nobody answers. Traffic goes to nobody who did not ask
-for it from its own address, as long as nobody can forge addresses there.
+missing; without one, nobody answers. Traffic goes only to addresses that asked
+for it themselves, as long as nobody can forge addresses there.
 """
 EPILOG = f"""\
 Each flag is also a setting of the table [{TABLE}] of the file, with _ for -,
@@ -155,5 +155,7 @@ def applicable(
     Raises ``ConfigError`` when the keys would go: the file may have been emptied by mistake.
     """
     if running.key_file and not wanted.key_file:
-        raise ConfigError("key_file: is set no more, and anybody could subscribe; restart if that is meant")
+        raise ConfigError(
+            "key_file: is not set any more, so anybody could subscribe; restart if that is meant"
+        )
     return PROGRAM.applicable(running, wanted, FIXED)

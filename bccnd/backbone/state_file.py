@@ -2,8 +2,8 @@
 
 Rules
 - The file holds one decimal number and the end of its line. No sequence number at or above it has been used.
-- It is written whole and synced, with its folder, before any number below it is used: it holds after a power failure.
-- A file that holds anything else is a fault that ends the program. To guess a number would be to repeat some.
+- It is written whole and synced, with its folder, before any number below it is used: so it survives a power failure.
+- A file that holds anything else is a fault that ends the program: a guess could repeat numbers.
 - ``<file>.lock`` is locked while a backbone uses the file, so two can never give the same numbers.
 - Without a path nothing is kept.
 """
@@ -39,9 +39,9 @@ class StateFile:
             self.lock = _locked(path)
 
     def read(self) -> int:
-        """The number from which on none has been used; 1 if there is no file yet.
+        """Returns the lowest number that has not been used; 1 if there is no file yet.
 
-        Raises ``ConfigError`` for a damaged file, and for one that says that all numbers are used.
+        Raises ``ConfigError`` for a damaged file, and if all numbers are used.
         """
         if self._path is None:
             return 1

@@ -1,15 +1,14 @@
-"""What a program beside the daemon says of itself when it is asked: the messages of its answer, written and read.
+"""What a program beside the daemon reports about itself on request: the messages of an answer, written and read.
 
     {"uplink": NAME, "state": "up", ..., "links_said": 1, "more_links": 0}
     {"uplink": NAME, "link": {"segment": "south", ...}}
 
 Rules
-- An answer is JSON in several messages, since those of the segment are short: one about the program, which says how
-  many rows follow, and one for each row. Rows that are left out are counted.
-- What is asked for first stays: an answer that would be too long leaves out counts, then the end of lists, and then
-  the end of the longest texts.
-- Anybody may ask. So there are so many PARTS of answers in a second, and ``most`` rows in one.
-- Anybody may answer, with whatever they like. So what is read is of its kind and bounded, or it is left out.
+- An answer is JSON in several messages, since messages of the segment are short: one about the program, which says
+  how many rows follow, and one for each row. Rows that are left out are counted.
+- A message that would be too long leaves out counts, then the ends of lists, then the ends of the longest texts.
+- Anybody may ask. So a second has at most PARTS messages of answers, and an answer at most ``most`` rows.
+- Anybody may answer, with anything. So values of the wrong type, or beyond their bounds, are left out.
 """
 
 import json
@@ -17,15 +16,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Programs of a host answer here what they are asked about themselves. It never leaves the host.
+# Where programs of a host answer questions about themselves. The channel never leaves the host.
 CHANNEL = "local/bccnd/facts"
-# Bytes of one message: with header and token it is still a datagram.
+# Bytes of one message: with header and token it still fits a datagram.
 PART_BYTES = 1000
-# Of these, what stands around a row.
+# Bytes of that for everything around a row.
 AROUND_BYTES = 200
-# Messages of a second with answers.
+# Messages of answers a second.
 PARTS = 500
-# Exclusive, of the numbers that are read, and above any count of numbers below 2^64.
+# Numbers that are read are below this; any count of numbers below 2^64 is, too.
 NUMBER_LIMIT = 1e30
 
 Row = dict[str, Any]
@@ -33,10 +32,10 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """``program``: the key of its name; ``row`` and ``rows``: of what it has several of, ``most`` in one answer.
+    """The form of an answer. ``program``: the key of its name; ``row``, ``rows``: keys of a row and of the list.
 
-    ``texts``, ``numbers``: keys of what must be of this kind, where it is there; ``counts``: of counts by what they
-    count; ``lists``: of lists of texts.
+    ``most``: rows in one answer; ``texts``, ``numbers``: keys whose values must be of this type; ``counts``: keys of
+    counts by name; ``lists``: keys of lists of texts.
     """
 
     program: str
@@ -51,7 +50,7 @@ class Form:
     # -- writing
 
     def answers(self, facts: Mapping[str, Any]) -> list[bytes]:
-        """The messages. ``facts`` have at least the name of the program, and the rows in their order."""
+        """The messages of an answer. ``facts`` have at least the name of the program, and the rows in order."""
         said, more = facts[self.rows][: self.most], len(facts[self.rows]) - self.most
         about = {name: value for name, value in facts.items() if name != self.rows}
         about |= {f"{self.rows}_said": len(said), f"more_{self.rows}": max(0, more)}
@@ -62,7 +61,7 @@ class Form:
         return [_encoded(self._cut(part, part.get(self.row, part))) for part in [about, *rows]]
 
     def _fitted(self, row: Mapping[str, Any]) -> Row:
-        """A row with as much of its lists as a message holds."""
+        """A row, with as much of its lists as fits a message."""
         fitted = {**row} | {name: [] for name in self.lists}
         room = PART_BYTES - AROUND_BYTES - len(_encoded(fitted))
         for name in self.lists:
@@ -77,7 +76,7 @@ class Form:
         return fitted
 
     def _cut(self, part: Row, inside: Row) -> Row:
-        """The part, with the texts ``inside`` cut as far as it must be."""
+        """A message, with the texts in ``inside`` cut as far as needed."""
         for name in sorted(self.texts, key=lambda name: -len(str(inside.get(name, "")))):
             if (over := len(_encoded(part)) - PART_BYTES) > 0 and name in inside:
                 inside[name] = inside[name][: max(0, len(inside[name]) - over)]
@@ -86,7 +85,7 @@ class Form:
     # -- reading
 
     def read(self, payload: bytes) -> Row | None:
-        """One message of an answer; None for what is no such thing."""
+        """Parse one message of an answer; None for anything else."""
         try:
             part = json.loads(payload)
         except (ValueError, RecursionError):
@@ -116,7 +115,7 @@ class Form:
         return name not in self.texts and (value is None or _is_number(value))
 
     def gathered(self, parts: Iterable[Row], *, only_whole: bool = False) -> list[Row]:
-        """The programs by name, each with its rows as they came. ``only_whole``: those of which all have come."""
+        """The programs by name, each with its rows as they came. ``only_whole``: only those with all rows."""
         parts = list(parts)
         programs = {part[self.program]: {**part, self.rows: []} for part in parts if "state" in part}
         for part in parts:
@@ -137,7 +136,7 @@ def _encoded(part: object) -> bytes:
 
 
 class Answering:
-    """Whether a request is answered, before it costs anything, and what an answer took."""
+    """Decides whether a request is answered, before that costs anything, and counts what answers took."""
 
     def __init__(self) -> None:
         self._since = float("-inf")

@@ -1,7 +1,8 @@
-"""Answers on the bus what a program is asked about itself, by a connection of its own.
+"""Answers questions about a program on the bus, over a connection of its own.
 
-That one has the format ``full``, which says who asks, and shares no queue and no limit with what the program does
-otherwise: it answers, too, while the daemon takes no more subscriptions of the program, or while its messages wait.
+That connection has the format ``full``, which shows who asks. It shares no queue and no limit with the program's
+other connection. So it answers even while the daemon takes no more subscriptions of the program, or while messages
+wait.
 """
 
 import asyncio
@@ -13,15 +14,15 @@ import bccn
 from bccn.transport import pauses
 from bccnd.beside.answers import CHANNEL, Answering
 
-# Seconds until a daemon is asked again that did not allow it.
+# Seconds until the next try with a daemon that did not allow it.
 REFUSED_SECONDS = 10.0
-# Seconds between two looks whether the program has its connection.
+# Seconds between two checks whether the program has its connection.
 LOOK_SECONDS = 0.1
 
 
 class Asked:
-    """``answer``: makes the messages of an answer; it is called with the name under which they are sent. ``named``:
-    whether the program's own connection is there, which so gets the program's plain name.
+    """``answer``: makes the messages of an answer; it gets the name of the sender. ``named``: whether the program's
+    own connection is there: that comes first, so that it gets the plain name.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class Asked:
         self._answering = Answering()
 
     async def run(self) -> None:
-        """Answer until cancelled, whether or not there is a daemon. One that does not allow it is asked again."""
+        """Answer until cancelled, whether or not there is a daemon. If the daemon does not allow it, try again."""
         wait = pauses()
         while True:
             while not self._named():
@@ -51,7 +52,7 @@ class Asked:
             except bccn.RejectedError:
                 pause = REFUSED_SECONDS
             except bccn.BccnError:
-                pass  # who has the other connection says why
+                pass  # the other connection reports why
             finally:
                 await client.close()
             await asyncio.sleep(pause or next(wait))

@@ -1,4 +1,4 @@
-"""From the arguments of a program beside the daemon to one that serves."""
+"""Starts a program beside the daemon: from its arguments to serving."""
 
 import asyncio
 import faulthandler
@@ -29,8 +29,8 @@ def run(
 ) -> int:
     """Serve until stopped and return the exit code.
 
-    ``sound``: raises ``BccndError`` for what the settings name and cannot be used, and returns what --check says
-    besides, or nothing. ``doubts``: as in ``Start``.
+    ``sound``: raises ``BccndError`` if the settings name something that cannot be used; returns what --check adds, or
+    nothing. ``doubts``: as in ``Start``.
     """
     return guarded(
         table.program, lambda: _start(table, sys.argv[1:] if argv is None else argv, serve, sound, doubts)

@@ -1,12 +1,12 @@
-"""A program beside the daemon while it serves: signals, time, tasks, reload, what it says of itself, its end.
+"""A program beside the daemon while it serves: signals, time, tasks, reload, what it reports, its end.
 
     _open --> _begin --> tasks, _on_time, _look ... --> _hand_over --> _close
 
 Rules
-- Everything happens in callbacks and tasks of one event loop. What a task raises ends the program.
-- SIGTERM and SIGINT end it. SIGHUP reads the settings again; a fault in them changes nothing. SIGUSR1 and SIGUSR2,
-  which have another program take over where that is possible, are ignored.
-- Each second it looks after itself, and systemd and the log learn how it is.
+- Everything happens in callbacks and tasks of one event loop. An exception in a task ends the program.
+- SIGTERM and SIGINT end it. SIGHUP reads the settings again; if they have a fault, nothing changes. SIGUSR1 and
+  SIGUSR2, which mean debug lines and a replacement in the daemon, are ignored.
+- Each second it checks itself, and reports its state to systemd and the log.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ S = TypeVar("S", bound=ProgramSettings)
 @dataclass(frozen=True, slots=True)
 class Start(Generic[S]):
     """``read_again``: reads the settings for a reload; ``log_limit``: of its log; ``watchdog``: see ``Supervision``;
-    ``doubts``: what is sound and may not be meant, each with what to do.
+    ``doubts``: settings that are sound but perhaps not intended, each with what to do.
     """
 
     settings: S
@@ -82,20 +82,20 @@ class Program(ABC, Generic[S]):
         """Open what it needs. Raises ``BccndError``."""
 
     def _begin(self) -> None:
-        """Start what goes on while it serves."""
+        """Start the tasks that run while it serves."""
 
     def _due(self) -> float:
-        """When to call ``_on_time``, in monotonic seconds; ``self._waking`` is told when that may be sooner."""
+        """When to call ``_on_time``, in monotonic seconds. If that may become sooner, tell ``self._waking``."""
         return inf
 
     def _on_time(self) -> None:
         """Do what is due."""
 
     def _look(self) -> None:
-        """Do what is to be done each second."""
+        """Do the work of each second."""
 
     def _report(self, *, ending: bool = False) -> None:
-        """Log what was lost, if it is time to or the program is ``ending``."""
+        """Log what was lost, if it is time, or if the program is ``ending``."""
 
     @abstractmethod
     def _applicable(self, wanted: S) -> tuple[S, list[str], list[str]]:
@@ -103,21 +103,21 @@ class Program(ABC, Generic[S]):
 
     @abstractmethod
     async def _change(self, settings: S) -> dict[str, Any]:
-        """Go on with these; what the log says of it. Raises ``BccndError`` before anything has changed."""
+        """Use these settings. Returns fields for the log. Raises ``BccndError`` before anything has changed."""
 
     async def _hand_over(self) -> None:
-        """Do what is left to be done, in a bounded time."""
+        """Do the rest of the work, in a bounded time."""
 
     @abstractmethod
     async def _close(self) -> None:
-        """Close what is open, also if the program could not begin."""
+        """Close what is open, even if the program could not start."""
 
     @abstractmethod
     def _about(self) -> dict[str, Any]:
-        """What the line ``serving`` says."""
+        """The fields of the log line ``serving``."""
 
     def _result(self) -> dict[str, Any]:
-        """What the line ``stopped`` says."""
+        """The fields of the log line ``stopped``."""
         return {}
 
     @abstractmethod
@@ -126,16 +126,16 @@ class Program(ABC, Generic[S]):
 
     @abstractmethod
     def _reason(self) -> str:
-        """Why it does not work; empty when all is well."""
+        """Why it does not work; empty if it works."""
 
     @abstractmethod
     def _metrics(self, accept: str) -> tuple[bytes, str]:
-        """Their text in the format that the Accept header asks for, and its content type."""
+        """The metrics in the format that the Accept header asks for, and their content type."""
 
     # -- what all of them do
 
     async def serve(self) -> None:
-        """Serve until stopped. Raises ``BccndError`` when it cannot begin, and what a task of it raised."""
+        """Serve until stopped. Raises ``BccndError`` if it cannot start, and what a task raised."""
         for signum in STOP_SIGNALS:
             self._loop.add_signal_handler(signum, self._stop.set)
         self._loop.add_signal_handler(signal.SIGHUP, lambda: self._start(self._reload()))
@@ -214,7 +214,7 @@ class Program(ABC, Generic[S]):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._close()
-        self._waking.cancel()  # at last: what was cancelled may have set it
+        self._waking.cancel()  # last, since what was cancelled may have set it
         self._report(ending=True)
         self._report_left_out(ending=True)
         self._health.close()

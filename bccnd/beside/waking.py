@@ -1,4 +1,4 @@
-"""Calls somebody when something is due, by one timer of the loop."""
+"""Calls a function when something is due, with one timer of the loop."""
 
 import time
 from asyncio import AbstractEventLoop, Handle
@@ -10,7 +10,7 @@ TICK = 0.001
 
 
 class Waking:
-    """``due``: when ``on_time`` is to be called, in monotonic seconds; infinite for never. It may be too early."""
+    """``due``: when to call ``on_time``, in monotonic seconds; infinite for never. It may be too early."""
 
     def __init__(
         self, loop: AbstractEventLoop, due: Callable[[], float], on_time: Callable[[], None]
@@ -22,7 +22,7 @@ class Waking:
         self._set_for = inf
 
     def schedule(self) -> None:
-        """It may be due sooner. A deadline that has moved away is looked at when it would have been."""
+        """The deadline may be sooner now. One that moves later is checked at the old time."""
         due = self._due()
         if self._timer is not None:
             if due >= self._set_for:

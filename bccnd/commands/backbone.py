@@ -46,9 +46,9 @@ Speak to the fyrehose backbone at URL, such as fyrehose://10.1.0.1:4900, as a
 plain client does. It needs no daemon.
 
   push    send PAYLOAD, and wait until it comes back with its sequence number
-  follow  print each message, behind its sequence number; what is missing is
-          reported on stderr
-  status  say whether it answers, how fast, and what it delivers meanwhile
+  follow  print each message after its sequence number; report missing ones
+          on stderr
+  status  show whether it answers, how fast, and what it delivers meanwhile
 
 Exits with 3 if the backbone did not answer, or the message did not come back.
 """
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         help="give up after S seconds; of status: look for S seconds",
     )
-    parser.add_argument("--key-file", metavar="FILE", help="keys, of which the TOKEN proves the first")
+    parser.add_argument("--key-file", metavar="FILE", help="keys; the TOKEN proves the first")
 
 
 def run(arguments: argparse.Namespace) -> int:

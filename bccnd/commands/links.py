@@ -25,10 +25,10 @@ DESCRIPTION = """\
 Show the uplinks of this segment, on whichever host they run, and below each the
 other segments that it hears, with their hosts. Each uplink answers by itself.
 
-BEHIND is what is known to be still to come. WAITING are messages that the
-carrier has not taken: they are sent when it does. REPAIRED was lost on the way,
-and came again. LOST is lost for good: it came neither then nor later. Lines
-below say what was carried, and what was lost for which reason, since the start.
+BEHIND counts what is known to be still to come. WAITING counts messages that
+the carrier has not taken yet. REPAIRED counts what was lost on the way, and
+came again. LOST counts what is lost for good. The lines below count what was
+carried since the start, and what was lost, by reason.
 """
 
 EPILOG = """\

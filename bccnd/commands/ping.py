@@ -16,8 +16,8 @@ SHORTEST_INTERVAL = 0.05
 _HOST = re.compile(r"[^\s!*/:>|\x80-\U0010ffff\0]{1,64}")
 
 DESCRIPTION = """\
-Ask the daemon of HOST for a reply. What comes back has passed both daemons,
-and the segment in both directions. HOST may be this host.
+Ask the daemon of HOST for a reply. A reply has passed both daemons, and the
+segment in both directions. HOST may be this host.
 
 Exits with 0 when there was a reply, with 3 when there was none.
 """

@@ -1,8 +1,8 @@
 """Messages of protobuf as JSON, and back: for ``bccn sub --proto`` and ``bccn pub --proto``.
 
-The types are those of a .proto file, or of the descriptor set that protoc made of some: the library reads sets alone.
-If no type is named it is the last token of the channel, as in those of ``bccnd-dndm`` (``bccnd/wire/DNDM.md``,
-"Channels"). The types of ``google.protobuf`` that come with the library are known without being in the file.
+The types come from a .proto file, or from a descriptor set that protoc made; the library itself reads only sets.
+Without ``--type``, the last token of the channel names the type, as in channels of ``bccnd-dndm``
+(``bccnd/wire/DNDM.md``, "Channels"). Types of ``google.protobuf`` that come with the library need not be in the file.
 """
 
 import argparse
@@ -28,17 +28,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--proto",
         metavar="FILE",
         type=name,
-        help="the types of messages: a .proto file, if protoc is installed, or a descriptor set that it made of some",
+        help="the types of messages: a .proto file, if protoc is installed, or a descriptor set made by protoc",
     )
     parser.add_argument(
         "--type",
         metavar="T",
-        help="with --proto: the type, such as robot.Image; by default what the last token of the channel says",
+        help="with --proto: the type, such as robot.Image; by default the last token of the channel",
     )
 
 
 def chosen(arguments: argparse.Namespace) -> "Types | None":
-    """What the options ask for. Raises ``InvalidError``."""
+    """The types that the options name; None without ``--proto``. Raises ``InvalidError``."""
     if arguments.proto is None:
         if arguments.type is not None:
             raise bccn.InvalidError("--type needs --proto")
@@ -51,11 +51,11 @@ def chosen(arguments: argparse.Namespace) -> "Types | None":
 
 
 def compiled(file: str) -> bytes:
-    """The descriptor set of a .proto file, whose folder is where it imports from.
+    """The descriptor set of a .proto file. Its imports are looked up in its folder.
 
-    Raises ``InvalidError`` without protoc, and with its first line for what it does not take.
+    Raises ``InvalidError`` without protoc, and with the first line of protoc's complaint.
     """
-    # Other commands import this module, too, and are not to start later for it.
+    # Imported here, so that other commands that import this module do not start more slowly.
     import importlib.util
     import shutil
     import subprocess
@@ -84,7 +84,7 @@ def compiled(file: str) -> bytes:
 
 
 class Types:
-    """``file``: its name, for mistakes. Raises ``InvalidError`` for what is no descriptor set or has no such type."""
+    """``file``: its name, for errors. Raises ``InvalidError`` if it is no descriptor set, or lacks the type."""
 
     def __init__(self, file: str, content: bytes, type_name: str) -> None:
         try:
@@ -107,7 +107,7 @@ class Types:
             self._of("")
 
     def to_json(self, channel: str, payload: bytes) -> bytes:
-        """One line of ASCII. Raises ``InvalidError`` for a payload that is no such message."""
+        """The message as one line of ASCII. Raises ``InvalidError`` for a payload that is no such message."""
         made = self._of(channel)
         try:
             made.ParseFromString(payload)
@@ -117,7 +117,7 @@ class Types:
         return shown.encode()
 
     def of_json(self, channel: str, text: str) -> bytes:
-        """The message. Raises ``InvalidError`` for what is no JSON of it."""
+        """The payload of a message in JSON. Raises ``InvalidError`` for any other text."""
         made = self._of(channel)
         try:
             return self._json.Parse(text, made).SerializeToString()

@@ -19,11 +19,11 @@ READ_SIZE = 65536
 SHOWN_REJECTIONS = 10
 
 DESCRIPTION = """\
-Publish PAYLOAD on CHANNEL. Without PAYLOAD, and without an option that says
-where it comes from, all of stdin is one message.
+Publish PAYLOAD on CHANNEL. Without PAYLOAD, and without an option that names
+another source, all of stdin is one message.
 
-Exits with 0 once the daemon has taken everything. What it rejects is reported
-on stderr, with exit code 2 (wrong or too large) or 4 (refused).
+Exits with 0 once the daemon has taken everything. Reports rejected messages on
+stderr, with exit code 2 (wrong or too large) or 4 (refused).
 """
 
 EPILOG = """\
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _message(arguments: argparse.Namespace) -> bytes:
-    """The payload, which ``--template`` changes. Raises ``InvalidError``."""
+    """The payload, before ``--template`` is applied. Raises ``InvalidError``."""
     types = protobuf_types.chosen(arguments)
     if (types is None) is not (arguments.json is None):
         raise bccn.InvalidError("pub: --proto and --json go together")
@@ -104,7 +104,7 @@ def _message(arguments: argparse.Namespace) -> bytes:
 
 
 class Notices(Reporter):
-    """Counts what is rejected, and shows the first of it."""
+    """Counts rejected messages, and shows the first ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ def _publish_repeatedly(bus: bccn.Client, arguments: argparse.Namespace, message
 
 
 def _publish_lines(bus: bccn.Client, arguments: argparse.Namespace) -> int:
-    """Publish what has been read before waiting for more: a slow pipe delays nothing, a fast one is packed."""
+    """Publish what has been read before waiting for more. So a slow pipe delays nothing, and a fast one is packed."""
     n = 0
     for lines in _lines_of(STDIN):
         with bus.batch():
@@ -147,7 +147,7 @@ def _publish_lines(bus: bccn.Client, arguments: argparse.Namespace) -> int:
 
 
 def _lines_of(fd: int) -> Iterator[list[bytes]]:
-    """The lines that have come, each time that some have, without their newlines."""
+    """Yields the lines that have come, without newlines, each time some have."""
     rest = b""
     while chunk := _read(fd):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -165,7 +165,7 @@ def _read(fd: int) -> bytes:
 
 
 def _filled(arguments: argparse.Namespace, message: bytes, n: int) -> tuple[str, bytes]:
-    """The channel and the payload of message number ``n``."""
+    """The channel and the payload of message number ``n``, with ``{n}`` and the like filled in."""
     if not arguments.template:
         return arguments.channel, message
     from bccnd.commands.terminal import iso_time

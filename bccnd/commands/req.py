@@ -10,8 +10,8 @@ from bccnd.process.standard_streams import STDOUT, write
 
 DESCRIPTION = """\
 Publish PAYLOAD on CHANNEL as a request and print the replies. Without PAYLOAD,
-and without an option that says where it comes from, all of stdin is the
-request. It is sent once, and may be carried out even if no reply comes.
+and without an option that names another source, all of stdin is the request.
+It is sent once, and may be carried out even if no reply comes.
 
 Exits with 0 as soon as there are enough replies, with 3 when time runs out
 first, and with 6, at once or within a third of a second, when nobody listens

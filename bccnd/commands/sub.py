@@ -17,7 +17,7 @@ from bccnd.commands.protobuf_types import Types
 from bccnd.commands.streams import batches
 from bccnd.process.standard_streams import STDERR, STDOUT, write
 
-# Different complaints to remember. Others publish what is complained of.
+# Different complaints to remember: others publish what they are about.
 SAID = 1000
 
 DESCRIPTION = """\
@@ -65,11 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--since",
         metavar="TIME",
         type=moment,
-        help="begin with what the recorder of the host has from then on, through its door: ISO 8601, seconds "
+        help="begin with what the host's recorder has since then, through its door: ISO 8601, seconds "
         "since 1970, or before now as in 10m",
     )
     parser.add_argument(
-        "--until", metavar="TIME", type=moment, help="with --since: end there, and not follow"
+        "--until", metavar="TIME", type=moment, help="with --since: end there, and do not follow"
     )
     formats.add_arguments(parser, verbose="print the channel before the payload")
     protobuf_types.add_arguments(parser)
@@ -148,7 +148,7 @@ def _print_messages(
 
 
 def _translate(message: bccn.Message, types: Types, said: set[str]) -> None:
-    """What is no such message stays as it is, which is said once for each reason."""
+    """Translate payloads to JSON. One that is no such message stays as it is; each reason is reported once."""
     try:
         message.payload = types.to_json(message.channel, message.payload)
     except bccn.InvalidError as error:

@@ -1,4 +1,4 @@
-"""``bccn watch``: tell whether anybody listens, a line at each change."""
+"""``bccn watch``: print whether anybody listens, a line at each change."""
 
 import argparse
 import json
@@ -11,9 +11,9 @@ from bccnd.commands.outcome import TIMED_OUT, Reporter, complain, silent
 from bccnd.process.standard_streams import STDOUT, write
 
 DESCRIPTION = """\
-Tell whether anybody listens to a channel that matches a PATTERN, on this host
-or another one of the segment: a line at first, and at each change. So a
-program can publish what is expensive only while somebody wants it. Taps do
+Print whether anybody listens to a channel that matches a PATTERN, on this host
+or on another one of the segment: one line at the start, and one at each change.
+So a program can publish expensive data only while somebody wants it. Taps do
 not count. Goes on after a restart of the daemon, which it reports on stderr.
 """
 

@@ -15,13 +15,14 @@ from bccnd.process.standard_streams import printable, say
 DESCRIPTION = """\
 Show the sources by host: the programs of this host, and the sources it hears
 from the segment. A source that sends heartbeats is alive, silent (it missed
-several of them) or left. Of the others it is only known when they were last
-heard.
+several of them) or left. For other sources, only the time when they were last
+heard is known.
 
-LOST is what never came. REPAIRED was lost as well, and came when the daemon
-asked for it. A daemon that sends again what others miss "repairs". A source
-of another segment is "by" the host that relays it; what that leaves out is
-not lost, and what this host relays comes back to it once, as a duplicate.
+LOST messages never came. REPAIRED ones were lost, and came when the daemon
+asked for them. A daemon that sends again what others miss "repairs". A source
+of another segment is "by" the host that relays it. Messages that the host
+leaves out are not lost. Messages that this host relays come back to it once,
+as duplicates.
 """
 
 EPILOG = """\

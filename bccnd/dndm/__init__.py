@@ -1,1 +1,1 @@
-"""The gateway between DNDM, the bus of robots, and this bus; so far its decisions (``bccnd/dndm/README.md``)."""
+"""The gateway between DNDM, the bus of robots, and this bus (``bccnd/dndm/README.md``)."""

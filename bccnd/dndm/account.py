@@ -1,25 +1,25 @@
-"""What a gateway says of itself: counters for metrics, and of these what was lost."""
+"""The counters of a gateway, for metrics, and the losses among them."""
 
 from collections import Counter
 from collections.abc import Iterable
 
 from bccnd.dndm.link import Link
 
-# Of a link: messages that did not go where somebody wanted them, by what the counters call it.
+# Counters of a link: messages that did not go where somebody wanted them.
 LOST = ("slow", "too large", "too large for the host", "too large for the segment")
-# Of the bus.
+# Counters of the bus.
 LOST_THERE = {
     "missed": "missed",
     "refused": "refused by the daemon",
     "away": "no daemon",
     "not taken": "daemon too slow",
 }
-# Of a link, and no fault of the peer.
+# Counters of a link that are no fault of the peer.
 QUIET = ("faults", "again", "hops", "pong", "RESULT", "NOTIFY_INTENT")
 
 
 def counted(ended: Counter[str], links: Iterable[Link]) -> Counter[str]:
-    """What was counted of all links, those that have ended, too."""
+    """The counts of all links, ended ones included."""
     counts = ended.copy()
     for link in links:
         counts.update(link.counts)
@@ -27,7 +27,7 @@ def counted(ended: Counter[str], links: Iterable[Link]) -> Counter[str]:
 
 
 def lost(counts: Counter[str], bus: Counter[str]) -> dict[str, int]:
-    """By reason."""
+    """How many messages were lost, by reason."""
     there = {reason: bus[name] for name, reason in LOST_THERE.items()}
     return {name: counts[name] for name in LOST} | there
 
@@ -39,7 +39,7 @@ def closed(counts: Counter[str]) -> dict[str, int]:
 
 
 def faults(counts: Counter[str]) -> dict[str, int]:
-    """Frames, adverts and messages of peers that were refused, by what was wrong."""
+    """Frames, adverts and messages of peers that were refused, by reason."""
     others = {*LOST, *QUIET}
     return {
         name: count

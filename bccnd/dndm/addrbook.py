@@ -1,11 +1,11 @@
-"""Which peers to dial, and when again.
+"""The address book: which peers to dial, and when to try again.
 
 Rules
-- A configured peer is dialled for ever. One that another peer told of is forgotten after ``attempts`` failures in a
-  row, when its teller takes it back, or when its teller goes; if it is busy then, once it is not.
-- A link tells of TOLD_LIMIT peers at most, all links of ENTRIES_LIMIT. They tell of TCP alone, as a device is one of
-  this host, and of addresses in certain networks, not of names. DIALS_LIMIT are dialled at a time.
-- Between two attempts the wait grows from ``first`` seconds to ``longest``. To look for a device costs nothing.
+- A configured peer is dialled again and again. A peer that another one named is forgotten after ``attempts`` failures
+  in a row, when its teller takes it back, or when its teller goes; if it is busy then, as soon as it is not.
+- A link may name TOLD_LIMIT peers, and all links together ENTRIES_LIMIT. Only TCP addresses in certain networks
+  count: a device belongs to its host, and host names are not taken. DIALS_LIMIT are dialled at a time.
+- The wait between two attempts grows from ``first`` seconds to ``longest``. Looking for a device costs nothing.
 """
 
 import math
@@ -25,12 +25,12 @@ DIALS_LIMIT = 16
 ATTEMPTS, ATTEMPTS_LIMIT = 10, 100
 FIRST, LONGEST, GROWTH = 1.0, 60.0, 1.5
 LONGEST_OF_A_DEVICE = 2.0
-# Bounds of what a peer may say of the waits, in seconds.
+# Bounds, in seconds, of the waits that a peer may ask for.
 WAITS = 0.1, 3600.0
 GROWTH_LIMIT = 10.0
-# Of what peers tell.
+# Bounds of what peers may name.
 TOLD_SCHEMES = {"tcp"}
-# Among the numbers of links that tell of peers: of those that were configured.
+# The number that stands for the settings, among those of links that name peers.
 NOBODY = -2
 
 Place = tuple[str, str]
@@ -38,7 +38,7 @@ Place = tuple[str, str]
 
 @dataclass(slots=True)
 class Entry:
-    """``teller``: the link that told of it; None if configured. ``growth``: by what part of itself a wait grows.
+    """``teller``: the link that named it; None if configured. ``growth``: the part of itself by which a wait grows.
 
     ``busy``: being dialled, or ``up``.
     """
@@ -56,13 +56,13 @@ class Entry:
 
 
 class Addrbook:
-    """``own``: the place of this gateway, which is never dialled; ``networks``: of peers that others tell of."""
+    """``own``: this gateway's address, which is never dialled; ``networks``: where named peers are dialled."""
 
     def __init__(self, own: Place, alarm: Alarm, networks: Sequence[Network]) -> None:
         self._own = own
         self.networks = networks
         self._entries: dict[Place, Entry] = {}
-        # Of those that are not busy.
+        # When to dial each entry that is not busy.
         self._due: Deadlines[Place] = Deadlines(alarm)
         # Entries of a teller; those being dialled.
         self._told: Counter[int] = Counter()
@@ -73,7 +73,7 @@ class Addrbook:
 
     def configure(self, peer: Peer) -> None:
         entry = self._entries.get(peer.place)
-        if entry is not None:  # somebody told of it
+        if entry is not None:  # a peer has named it
             self._of_nobody(entry)
             entry.teller, entry.peer = None, peer
             return
@@ -85,7 +85,7 @@ class Addrbook:
         return [entry.peer for entry in self._entries.values() if entry.teller is None]
 
     def leave(self, gone: Iterable[Peer]) -> None:
-        """These are configured no more: they are not dialled again."""
+        """These peers are not configured any more: do not dial them again."""
         for peer in gone:
             entry = self._entries[peer.place]
             entry.teller, entry.attempts = NOBODY, 0
@@ -94,7 +94,7 @@ class Addrbook:
                 self._remove(entry)
 
     def told(self, peer: Peer, teller: int, now: float, said: AddrbookEntry | None = None) -> bool:
-        """Whether it is noted; ``said``: how to dial it."""
+        """A peer has named another one. Whether that is noted; ``said``: how to dial it."""
         host, _, port = peer.address.rpartition(":")
         if peer.scheme not in TOLD_SCHEMES or not port.isdecimal() or peer.place == self._own:
             return False
@@ -126,7 +126,7 @@ class Addrbook:
                 self._remove(entry)
 
     def to_dial(self, now: float) -> list[Peer]:
-        """Those that are due; they are being dialled from now on."""
+        """The peers that are due; they count as being dialled from now on."""
         peers = []
         while self._dialled < DIALS_LIMIT and (due := self._due.pop(now)):
             entry = self._entries[due[0]]
@@ -137,11 +137,11 @@ class Addrbook:
 
     @property
     def next(self) -> float:
-        """When somebody is due, and may be dialled."""
+        """When the next peer is due, and may be dialled."""
         return self._due.next if self._dialled < DIALS_LIMIT else math.inf
 
     def connected(self, place: Place) -> None:
-        """The handshake with it is done, whoever dialled."""
+        """The handshake with a peer is done, whichever end dialled."""
         if entry := self._entries.get(place):
             self._dialled -= entry.busy and not entry.up
             entry.busy = entry.up = True
@@ -149,7 +149,7 @@ class Addrbook:
             self._due.remove(place)
 
     def gone(self, place: Place, now: float) -> None:
-        """It could not be dialled, refused the handshake, or is connected no more."""
+        """A peer could not be dialled, refused the handshake, or is not connected any more."""
         entry = self._entries.get(place)
         if entry is None:
             return
@@ -182,7 +182,7 @@ class Addrbook:
 
 
 def _heed(entry: Entry, said: AddrbookEntry) -> None:
-    """Take over what a peer says of another, within bounds; 0 is the usual."""
+    """Take over how to dial a peer, as another one says, within bounds; 0 means the default."""
     least, most = WAITS
     if said.max_attempts:
         entry.attempts = min(said.max_attempts, ATTEMPTS_LIMIT)

@@ -1,10 +1,10 @@
-"""Who advertises which routes: the intents of all peers, or their interests.
+"""Keeps which links advertise which routes: the intents of all peers, or their interests.
 
 Rules
 - An advert ends when it is taken back, when its link closes, or when its time to live passes unused. One without a
   time to live ends with its link.
-- A link holds at most ``limit`` routes: one more is refused, and costs nobody else anything.
-- Hops are bounded. Where peers tell each other what they heard of each other, hops grow until they are refused.
+- A link holds at most ``limit`` routes: further ones are refused, at no cost to others.
+- Hops are bounded. When peers echo each other's adverts, hops grow until these are refused.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,9 +17,9 @@ from bccnd.wire.dndm.messages import Known
 from bccnd.wire.dndm.peers import Peer
 from bccnd.wire.dndm.routes import Hashed, Route
 
-# Hops of an advert that is still taken, and passed on with one more: more gateways than stand in a row anywhere.
+# Most hops of an advert that is taken, and passed on with one more: more gateways than ever stand in a row.
 HOPS_LIMIT = 8
-# Seconds. Whatever ends later ends with its link, since nobody tests that.
+# Seconds. An advert with a longer time to live ends with its link.
 TTL_LIMIT = 86_400.0
 
 
@@ -33,7 +33,7 @@ class Advert:
 
 
 def listed(message: Known) -> list[pb.Intent | pb.Interest]:
-    """The adverts in a message, whatever it is."""
+    """The adverts in a message of any type."""
     match message:
         case pb.Intent() | pb.Interest():
             return [message]
@@ -47,7 +47,7 @@ def listed(message: Known) -> list[pb.Intent | pb.Interest]:
 
 
 def refusal(peer: Peer, said: pb.Intent | pb.Interest, route: Route) -> str:
-    """What is not asked of trusted peers: a hash of the protocol, and intents within the own path."""
+    """The checks for peers that are not trusted: a well-formed hash, and intents within the own path."""
     if isinstance(route, Hashed) and not routes.is_sha1(route):
         return "route"
     return "path" if isinstance(said, pb.Intent) and not peer.covers(route.path) else ""
@@ -63,7 +63,7 @@ class Adverts:
         self._ends: Deadlines[tuple[int, str]] = Deadlines(alarm)
 
     def put(self, link: int, advert: Advert, now: float) -> str:
-        """Add or renew it. What is wrong with it: ``hops``, ``limit``, or nothing."""
+        """Add or renew an advert. Returns what is wrong with it: ``hops``, ``limit``, or nothing."""
         if advert.hops >= HOPS_LIMIT:
             self.drop(link, advert.route.id)
             return "hops"
@@ -76,7 +76,7 @@ class Adverts:
         return ""
 
     def use(self, link: int, route_id: str, now: float) -> None:
-        """A message went by it: it lives on from now."""
+        """A message used the advert: its time to live starts again."""
         advert = self.of(route_id).get(link)
         if advert is None:
             return
@@ -86,7 +86,7 @@ class Adverts:
             self._ends.remove((link, route_id))
 
     def drop(self, link: int, route_id: str) -> bool:
-        """Whether there was one."""
+        """Remove an advert. Whether there was one."""
         there = self._adverts.get(route_id, {})
         if there.pop(link, None) is None:
             return False
@@ -97,7 +97,7 @@ class Adverts:
         return True
 
     def drop_link(self, link: int) -> list[str]:
-        """The ids of the routes that it advertised."""
+        """Remove the adverts of a link. Returns the ids of their routes."""
         ids = sorted(self._ids.get(link, ()))
         for route_id in ids:
             self.drop(link, route_id)
@@ -105,7 +105,7 @@ class Adverts:
         return ids
 
     def ended(self, now: float) -> Iterator[str]:
-        """The ids of routes of which an advert has ended; it is gone."""
+        """Remove the adverts that have ended. Returns the ids of their routes."""
         while due := self._ends.pop(now):
             (link, route_id), _ = due
             self.drop(link, route_id)
@@ -117,7 +117,7 @@ class Adverts:
         return self._ends.next
 
     def of(self, route_id: str) -> Mapping[int, Advert]:
-        """Link -> its advert."""
+        """The adverts of a route, by link."""
         return self._adverts.get(route_id, {})
 
     def ids(self) -> list[str]:
@@ -131,6 +131,6 @@ class Adverts:
         return len(self._ids.get(link, ()))
 
     def beyond(self, route_id: str, link: int) -> int | None:
-        """The hops to pass on to ``link`` of what the others advertise; None if they do not, or too far away."""
+        """The hops to tell ``link`` for the adverts of other links; None without any, or if they are too far away."""
         hops = [each.hops + 1 for other, each in self.of(route_id).items() if other != link]
         return min((each for each in hops if each < HOPS_LIMIT), default=None)

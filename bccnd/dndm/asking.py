@@ -1,9 +1,10 @@
-"""What the bus is asked because of adverts of one kind: to watch the channels of intents, or for those of interests.
+"""What the bus is asked for adverts of one kind: to watch the channels of intents, or to subscribe to those of
+interests.
 
 Rules
 - Each form of a route has its channel, and each channel a twin that never leaves the host (LOCAL).
-- Where the daemon has no room, a route gives way (``shares``). When something ends, what waits is asked again.
-- What ends is said before what begins: it makes room.
+- If the daemon has no room, a route gives way (``shares``). When something ends, a waiting route is asked for again.
+- Ends are told before beginnings, since they make room.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from bccnd.errors import DndmError
 from bccnd.wire.dndm import routes
 from bccnd.wire.dndm.routes import Route
 
-# What a channel of this host begins with; the channel follows.
+# The prefix of the twin of a channel, which never leaves this host.
 LOCAL = "local/"
 
 Kind = Literal["subscribe", "watch"]
@@ -50,7 +51,7 @@ class Asking:
         return self._shares.waiting
 
     def update(self, route_id: str) -> Iterator[Asked]:
-        """Its adverts may have changed."""
+        """The adverts of a route may have changed. Returns what to ask."""
         self._shares.account(route_id, self._adverts.of(route_id))
         yield from self._differing(route_id)
 
@@ -67,10 +68,10 @@ class Asking:
         return giver or route_id, effects
 
     def resume(self) -> Iterator[Asked]:
-        """There may be room for one more route."""
+        """There may be room for one more route. Returns what to ask."""
         while route_id := self._shares.resume():
             yield from self.update(route_id)
-            if self._adverts.of(route_id):  # else it has ended, and left the room to the next
+            if self._adverts.of(route_id):  # else it has ended, and the next one gets the room
                 break
 
     def _differing(self, route_id: str) -> Iterator[Asked]:
@@ -85,12 +86,12 @@ class Asking:
 
 
 def route_of(channel: str) -> Route:
-    """Of a channel or its twin. Raises ``DndmError``."""
+    """The route of a channel or of its twin. Raises ``DndmError``."""
     return routes.route_of(channel.removeprefix(LOCAL))
 
 
 def channels_of(adverts: Adverts, route_id: str) -> set[str]:
-    """Those of all forms of the route; one whose channel would be too long has none."""
+    """The channels of all forms of a route, without those that would be too long."""
     found = set()
     for advert in adverts.of(route_id).values():
         try:

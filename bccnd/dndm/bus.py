@@ -1,14 +1,14 @@
-"""The gateway as a client of the daemon of its host: what it hears and watches there, and what it publishes.
+"""The gateway as a client of its host's daemon: what it hears and watches there, and what it publishes.
 
 Rules
-- It waits for the daemon for as long as the gateway runs. One that restarts is told again what is wanted: the client
-  library does that.
-- What is wanted is said in order of its changes, CHANGES at a time, and nobody waits for the answers. What the daemon
-  refuses is counted, and asked for again on the next connection, or when the hearer wants it once more.
+- It waits for the daemon as long as the gateway runs. After a restart of the daemon, the client library asks again
+  for everything that is wanted.
+- Changes of what is wanted go to the daemon in their order, CHANGES at a time, without waiting for answers. What the
+  daemon refuses is counted, and asked for again on the next connection, or when the hearer wants it once more.
 - The client has no echo: what the gateway publishes does not come back to it.
-- What is to be published waits here, up to what each peer's last read brought: those whose messages wait are not read
-  (``full``). A daemon that takes nothing for TIMEOUT seconds loses what waits, and so does one that is away.
-- The daemon's queue for the gateway drops the oldest: a gateway holds no publisher up.
+- Messages to publish wait here. Peers whose messages wait are not read (``full``), so at most the last read of each
+  peer is added. If the daemon takes nothing for TIMEOUT seconds, or is away, what waits is lost.
+- The daemon's queue for the gateway drops the oldest: a gateway never holds a publisher.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ from bccn.transport import pauses
 from bccnd.dndm.asking import Kind
 from bccnd.errors import RefusedError
 
-# Changes that are said at once, messages that are published at once, and messages that are heard in a turn.
+# Changes that are sent at once, messages that are published at once, and messages that are heard in a turn.
 CHANGES = 64
 BATCH = 64
 TURN = 32
 # Bytes that wait to be published, above which peers whose messages wait are not read.
 FULL_BYTES = 1 << 20
-# What a message that waits takes besides its payload, about.
+# About what a message that waits takes in addition to its payload.
 COST = 256
-# Seconds for an answer, or for room in the daemon's socket. A subscriber that holds publishers up has as long.
+# Seconds for an answer, or for room in the daemon's socket. A subscriber may hold publishers as long.
 TIMEOUT = 5.0
-# Seconds until the same is asked again, of a daemon that went away and of one that let nobody in.
+# Seconds until the next try: with a daemon that went away, and with one that refused the connection.
 AWAY_SECONDS = 0.1
 REFUSED_SECONDS = 10.0
 WHO_MAY = "[[rights]] in the daemon's settings say who may"
@@ -49,17 +49,17 @@ class Hearer(Protocol):
     def listened(self, channel: str, somebody: bool) -> None: ...
 
     def crowded(self, kind: Kind, channel: str) -> None:
-        """The daemon has no room for it."""
+        """The daemon has no room for this subscription or watch."""
 
     def roomy(self) -> None:
-        """The daemon is there, and may have room for what it had none."""
+        """The daemon is there, and may have room for what it refused before."""
 
     def published(self) -> None:
         """Less waits to be published."""
 
 
 class Bus:
-    """``reason``: why there is no daemon; empty while there is one. ``waiting``: bytes to be published."""
+    """``reason``: why there is no daemon; empty while there is one. ``waiting``: bytes to publish."""
 
     def __init__(self, socket: str, hearer: Hearer) -> None:
         self.path = bccn.socket_path(socket or None)
@@ -74,7 +74,7 @@ class Bus:
         self._held: dict[Ask, bccn.AsyncSubscription | None] = {}
         self._refused: set[Ask] = set()
         self._known: dict[str, bool] = {}
-        # What may differ between what is wanted and what is held, in order.
+        # Changes of what is wanted that the daemon may not know yet, in order.
         self._changes: dict[Ask, None] = {}
         self._changed, self._outgoing = asyncio.Event(), asyncio.Event()
         self._queue: deque[tuple[str, bytes]] = deque()
@@ -82,7 +82,7 @@ class Bus:
 
     @property
     def name(self) -> str:
-        """As the daemon calls the gateway; empty while it is away."""
+        """The name that the daemon gave the gateway; empty while the daemon is away."""
         return self._client.name if self._client else ""
 
     @property
@@ -96,7 +96,7 @@ class Bus:
         self._wanted.add(ask)
         self._refused.discard(ask)
         if ask in self._held and channel in self._known:
-            # It was wanted before, and nobody has said otherwise to the daemon yet.
+            # It was wanted before, and the daemon has not been told otherwise yet.
             asyncio.get_running_loop().call_soon(self._tell, channel)
         self._note(ask)
 
@@ -116,7 +116,7 @@ class Bus:
     # -- one connection after the other
 
     async def begin(self) -> None:
-        """Make the first attempt. Raises ``RefusedError`` where the daemon is not for this user."""
+        """Make the first attempt. Raises ``RefusedError`` if this user may not connect to the daemon."""
         await self._connect()
 
     async def run(self) -> None:
@@ -188,7 +188,7 @@ class Bus:
                 self._refuse(notice.count, notice.text)
 
     def _refuse(self, count: int, text: str, remedy: str = WHO_MAY) -> None:
-        """Say each refusal once: there are as many texts as there are channels, and the log has its own limit."""
+        """Log each refusal once: there are as many texts as channels, and the log has its own limit."""
         self.counts["refused"] += count
         if text not in self._refusals and len(self._refusals) < CHANGES:
             self._refusals.add(text)
@@ -202,7 +202,7 @@ class Bus:
         self._changed.set()
 
     async def _settle(self, client: bccn.AsyncClient) -> None:
-        """Say to the daemon what is wanted, and what no more."""
+        """Tell the daemon what is wanted, and what is not wanted any more."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -227,7 +227,7 @@ class Bus:
                 await client.watch(channel, self._on_watched)
         except bccn.RejectedError as error:
             self._held.pop(ask, None)
-            if ask in self._changes:  # it is asked again anyway
+            if ask in self._changes:  # it will be asked for again anyway
                 return
             self._refused.add(ask)
             limited = error.code == "limit"
@@ -235,7 +235,7 @@ class Bus:
             if limited:
                 self._hearer.crowded(kind, channel)
             elif kind == "watch":
-                # Where nobody can say whether somebody listens, peers send; where it is forbidden they do not.
+                # If nobody can tell whether somebody listens, peers send; if the watch is forbidden, they do not.
                 self._hearer.listened(channel, error.code != "refused")
         except bccn.BccnError:
             if kind == "watch" and is_wanted:
@@ -271,7 +271,7 @@ class Bus:
                         for channel, payload in some:
                             await client.publish(channel, payload)
                     self.counts["published"] += len(some)
-                except bccn.BccnError:  # it takes nothing, and would not for all that waits
+                except bccn.BccnError:  # the daemon takes nothing, so the rest would fail, too
                     some += self._queue
                     self._queue.clear()
                     self.counts["not taken" if client.connected else "away"] += len(some)
@@ -279,7 +279,7 @@ class Bus:
                 self._hearer.published()
 
     async def _read(self, client: bccn.AsyncClient) -> None:
-        """What comes on channels; what is for all programs, or for this one, is none of its business."""
+        """Read messages on channels. Messages to all programs, or to this one, do not concern the gateway."""
         turn = 0
         while True:
             message = await client.receive()

@@ -1,7 +1,7 @@
-"""The connections of a gateway, whatever carries them: where peers come in, how they are dialled, who is written to.
+"""The connections of a gateway over any carrier: listening for peers, dialling them, and writing to them.
 
-Each has a number, by which the core knows it as a link. Nothing is decided here but who may come: by network. A
-device at which peers are waited for is opened again, every LINE_SECONDS, once it is gone.
+Each has a number, by which the core knows it as a link. The only decision here is which networks peers may come from.
+A device to listen on that is gone is opened again every LINE_SECONDS.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from bccnd.dndm.stream import Stream
 from bccnd.wire.dndm import peers
 from bccnd.wire.dndm.peers import Peer
 
-# Seconds for a connection to be made, and until a device is looked for again.
+# Seconds for a connection to be made, and between two looks for a device.
 DIAL_SECONDS = 10.0
 LINE_SECONDS = 2.0
 
@@ -30,7 +30,7 @@ class Owner(Protocol):
     def opened(
         self, number: int, scheme: str, dialled: Peer | None, whence: Peer, *, broadcast: bool = False
     ) -> None:
-        """``whence``: whom it leads to, if dialled; else the host that it comes from, or the device."""
+        """``whence``: the peer, if dialled; else the host that it comes from, or the device."""
 
     def wants(self, number: int, route: str) -> bool: ...
 
@@ -44,7 +44,7 @@ class Owner(Protocol):
 
 
 class Carrier(Protocol):
-    """What carries one link. ``waiting``: bytes that are still to be written."""
+    """The carrier of one link. ``waiting``: bytes that are still to be written."""
 
     waiting: int
 
@@ -59,7 +59,7 @@ class Carrier(Protocol):
 
 
 class Carriers:
-    """``accept``: networks from which peers may come. ``refused``: how many came from others. ``bus``: its name."""
+    """``accept``: networks of peers. ``refused``: how many came from elsewhere. ``bus``: its name."""
 
     def __init__(
         self, loop: AbstractEventLoop, owner: Owner, accept: Sequence[Network], bus: str = ""
@@ -72,14 +72,14 @@ class Carriers:
         self._numbers = count(1)
         self._carriers: dict[int, Carrier] = {}
         self._listeners: list[tcp.Listener | Datagrams] = []
-        # Devices at which peers are waited for: the links, and those that are opened again.
+        # Devices to listen on: those with a link, and those to open again.
         self._lines: dict[int, Peer] = {}
         # Descriptors of devices.
         self._devices: dict[int, int] = {}
         self._again: set[TimerHandle] = set()
 
     def open(self, urls: Iterable[str]) -> None:
-        """Let peers come in. Raises ``BccndError``."""
+        """Listen for peers. Raises ``BccndError``."""
         for peer in map(peers.parse, urls):
             if peer.scheme == "tcp":
                 self._listeners.append(tcp.Listener(self._loop, peer, self._accepted))
@@ -89,7 +89,7 @@ class Carriers:
                 self._wait_on(peer)
 
     async def dial(self, peer: Peer) -> None:
-        """Connect to a peer, and say what came of it."""
+        """Connect to a peer, and report the result."""
         try:
             if peer.scheme == "serial":
                 self._open_line(peer, dialled=True)
@@ -136,7 +136,7 @@ class Carriers:
     # -- the end
 
     def stop(self) -> None:
-        """Let nobody in, and read nothing more."""
+        """Accept and read nothing more."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
@@ -147,7 +147,7 @@ class Carriers:
             carrier.hold()
 
     def part(self) -> bool:
-        """Close the links for which nothing waits any more; whether these are all."""
+        """Close the links for which nothing waits any more. Whether all are closed."""
         for number, carrier in list(self._carriers.items()):
             if not carrier.waiting and not self._unsent(number):
                 self.close(number)
@@ -180,7 +180,7 @@ class Carriers:
         whence: Peer,
         broadcast: bool = False,
     ) -> None:
-        """A new link, of what ``carrier_of`` makes for its number. ``whence``: as ``Owner`` has it."""
+        """Add a link, with the carrier that ``carrier_of`` makes for its number. ``whence``: as in ``Owner``."""
         number = next(self._numbers)
         self._carriers[number] = carrier_of(number)
         if scheme == "serial" and dialled is None:
@@ -202,7 +202,7 @@ class Carriers:
         self._owner.ended(number, reason)
 
     def admits(self, address: str) -> bool:
-        """Whether a peer may come from there; an address of IPv4 may be written as one of IPv6."""
+        """Whether a peer may come from this address; an IPv4 address may be written as an IPv6 one."""
         known = ip_address(address.partition("%")[0])
         mapped = getattr(known, "ipv4_mapped", None) or known
         admitted = any(mapped in network for network in self.accept)
@@ -244,7 +244,7 @@ class Carriers:
         )
 
     def _wait_on(self, peer: Peer) -> None:
-        """Open a device for who may come by it; again later if it is not there."""
+        """Open a device to listen on; try again later if it is not there."""
         try:
             self._open_line(peer, dialled=False)
         except OSError as error:
@@ -266,5 +266,5 @@ class Carriers:
 
 
 def _reason(error: OSError) -> str:
-    """In the system's words, without what loops and libraries add; a name that cannot be resolved has none."""
+    """The system's words for an error, without what libraries add; a name that cannot be resolved has its own."""
     return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)

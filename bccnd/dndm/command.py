@@ -22,7 +22,7 @@ async def _serve(start: Start[DndmSettings]) -> None:
 
 
 def check_libraries(settings: DndmSettings) -> str:
-    """Raises ``ConfigError`` if what it needs is not installed: both come with the extra ``dndm``."""
+    """Raises ``ConfigError`` if a library is not installed: both come with the extra ``dndm``."""
     needed = {"protobuf": "bccnd.wire.dndm.messages"} | ({"pyserial": "serial"} if settings.serial else {})
     for library, module in needed.items():
         try:

@@ -4,18 +4,18 @@
     listened, came (the bus)    ------------------------^
 
 Rules
-- A link is nobody until its handshake is done; it is given HANDSHAKE_SECONDS.
-- What must be told to peers follows from what is advertised (``routing``): after each change of a route every link is
-  told what differs from what it was told.
-- A message goes to each peer with an interest once, never back to where it came from, and to the bus if programs
-  there listen, or while the bus has not said.
+- A link has no peer until its handshake is done, for which it has HANDSHAKE_SECONDS.
+- What peers are told follows from what is advertised (``routing``): after each change of a route, every link is told
+  only what is new to it.
+- A message goes once to each peer with an interest, never back to where it came from. It goes to the bus if programs
+  there listen, or while that is not known.
 - A peer that reads too slowly loses messages, and nobody else does.
-- A call does a bounded part of the work. What is left of the frames of a link waits (``busy``), as does what follows
-  from adverts (``settling``); ``tick`` goes on with it, one link after the other, and is due until all is done.
-- A serial line is never closed because nobody answers, since to open it again starts many boards again.
-- Two gateways of one bus exchange nothing, nor do two links to one bus: what goes to the bus would come back by it.
-- Whatever a peer can make grow is bounded for each link: routes, messages seen, addresses told, faults.
-- Time enters as a ``Moment``.
+- A call does a bounded part of the work. The remaining frames of a link wait (``busy``), and so do the consequences
+  of adverts (``settling``). ``tick`` goes on with them, one link after the other, and is due until all is done.
+- A serial line is never closed because nobody answers: opening it again restarts many boards.
+- Two gateways of one bus exchange nothing, nor do two links to one bus: what goes to the bus would come back.
+- Everything that a peer can make grow is bounded for each link: routes, messages seen, addresses told, faults.
+- Time comes in as a ``Moment``.
 """
 
 from math import inf
@@ -44,22 +44,22 @@ from bccnd.wire.dndm.messages import Known, decode
 
 HANDSHAKE_SECONDS = 10.0
 PING_SECONDS = 10.0
-# Between two times that all who hear a broadcast address are told all, however many newcomers there seem to be.
+# Seconds between two times that everything is told at a broadcast address, however many newcomers there seem to be.
 GREETING_SECONDS = 1.0
 SILENT_SECONDS = 35.0
-# Frames of a link that are unsound or refused, and handshakes, before it is closed; with each ping one is forgiven.
+# Unsound or refused frames, and handshakes, before a link is closed; each ping forgives one.
 FAULTS_LIMIT = 64
 HANDSHAKES_LIMIT = 8
-# How long a serial line is silent within a frame before what has begun is given up.
+# Seconds of silence on a serial line after which an unfinished frame is given up.
 LINE_SECONDS = 1.0
-# Frames of a link, and effects that come of them, before others have their turn: some ten milliseconds.
+# Frames of a link, and their effects, before others have their turn: some ten milliseconds.
 FRAMES, EFFECTS = 256, 2048
-# Adverts that are tried again with a daemon that has come back, or at a reload. The others follow as some end.
+# Adverts that are tried again when the daemon has come back, or at a reload. The others follow as some end.
 ROOMY = 512
 
 
 class Gateway:
-    """Call it with what happens, then ``take`` what is to be done, and ``tick`` at ``due``."""
+    """Call it with each event, then ``take`` the effects, and call ``tick`` at ``due``."""
 
     def __init__(self, options: Options) -> None:
         self._me = peers.parse(options.me)
@@ -87,7 +87,7 @@ class Gateway:
         *,
         broadcast: bool = False,
     ) -> None:
-        """A new link; ``dialled``: as ``Dial`` had it, None if the peer came. ``broadcast``: as ``Link`` has it."""
+        """There is a new link; ``dialled``: as in ``Dial``, None if the peer came. ``broadcast``: as in ``Link``."""
         if len(self._links) >= self._state.options.links:
             self._make_room(at)
         if len(self._links) >= self._state.options.links:
@@ -103,7 +103,7 @@ class Gateway:
             self._tell(link, handshake(self._me, link, dialled, pb.INITIAL), at)
 
     def received(self, number: int, data: bytes, at: Moment) -> None:
-        """Bytes of a link, as many as came."""
+        """Take bytes from a link."""
         link = self._links.get(number)
         if link is None:
             return
@@ -113,7 +113,7 @@ class Gateway:
         self._settling.step(at)
 
     def busy(self, number: int) -> bool:
-        """Whether what came by a link is still being worked on: then no more of it is to be read."""
+        """Whether bytes of a link still wait for their turn: then read no more from it."""
         return number in self._busy
 
     def closed(self, number: int, at: Moment) -> None:
@@ -126,14 +126,14 @@ class Gateway:
         self._book.gone(peer.place, at.monotonic)
 
     def backlog(self, number: int, size: int, at: Moment) -> None:
-        """How many bytes wait to be written to a link, whenever that has changed."""
+        """Note how many bytes wait to be written to a link. Call it whenever that changes."""
         if link := self._links.get(number):
             link.backlog = size
             if size > 2 * self._state.options.backlog + FRAME_LIMIT:
                 self._close(link, "slow", at)
 
     def listened(self, channel: str, somebody: bool, at: Moment) -> None:
-        """Whether programs of the bus, other than this one, listen to a channel that is watched."""
+        """The bus says whether programs other than this one listen to a watched channel."""
         route = self._routing.listened(channel, somebody)
         if route is not None:
             self._settling.note(route.id)
@@ -148,7 +148,7 @@ class Gateway:
             self._settling.step(at)
 
     def roomy(self) -> None:
-        """The daemon is another one, or has other settings, and may have room."""
+        """The daemon may have room: it is a new one, or has new settings."""
         for kind in KINDS:
             for _ in range(min(self._routing.waiting(kind), ROOMY)):
                 self._effects += self._routing.resume(kind)
@@ -158,7 +158,7 @@ class Gateway:
         self._passing.came(channel, payload, at)
 
     def tick(self, at: Moment) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         now = at.monotonic
         for adverts in (self._routing.intents, self._routing.interests):
             for route_id in adverts.ended(now):
@@ -171,7 +171,7 @@ class Gateway:
         self._effects += map(Dial, self._book.to_dial(now))
 
     def farewell(self, at: Moment) -> None:
-        """The gateway stops: take back what was told by links of which peers notice no end."""
+        """The gateway stops: take back all adverts on links whose end peers do not notice."""
         for link in self._links.values():
             self._settling.part(link, at)
 
@@ -180,13 +180,13 @@ class Gateway:
         return self._passing.wants(number, route)
 
     def take(self) -> list[Effect]:
-        """What is to be done, in this order."""
+        """The effects to carry out, in this order."""
         effects = self._effects[:]
         self._effects.clear()
         return effects
 
     def reconfigure(self, options: Options) -> None:
-        """Go on with these. ``me``, and the bounds of links and routes, stay as they are for what is there."""
+        """Use these options from now on. ``me``, and the bounds for existing links and routes, stay."""
         self._state.options, self._book.networks = options, options.discover
         wanted = {peer.place: peer for peer in map(peers.parse, options.peers)}
         self._book.leave([peer for peer in self._book.configured() if peer.place not in wanted])
@@ -212,7 +212,7 @@ class Gateway:
 
     @property
     def links(self) -> list[Link]:
-        """To be looked at alone."""
+        """All links, to read only."""
         return list(self._links.values())
 
     @property
@@ -228,7 +228,7 @@ class Gateway:
     # --- a link ---
 
     def _make_room(self, at: Moment) -> None:
-        """The stranger that came first gives its place: neither silence nor forged addresses keep anybody out."""
+        """The oldest stranger loses its place: neither silence nor forged addresses keep anybody out."""
         strangers = [link for link in self._links.values() if not link.proven and not link.dialled]
         if strangers:
             self._close(min(strangers, key=lambda link: link.since), "full", at)
@@ -262,12 +262,12 @@ class Gateway:
             self._settling.refresh(link, at)
 
     def _wait_on(self, link: Link, reason: str, at: Moment) -> None:
-        """Nobody answers: give the link up, or go on where it is a line."""
+        """Nobody answers: give up the link, unless it is a serial line."""
         if link.scheme != "serial":
             self._close(link, reason, at)
             return
         self.counts[reason] += 1
-        if link.peer or link.dialled:  # where a peer is waited for, none may be there yet
+        if link.peer or link.dialled:  # a line to listen on may have no peer yet
             self._effects.append(Silent(link.number, reason))
         if link.peer is not None:
             self._begin_again(link)
@@ -278,7 +278,7 @@ class Gateway:
             self._tell(link, handshake(self._me, link, link.dialled, pb.INITIAL), at)
 
     def _work(self, link: Link, at: Moment) -> None:
-        """A part of the frames that wait; a link with more has its next turn when the others had theirs."""
+        """Work on some of the frames that wait. A link with more has its next turn after the others."""
         self._busy.pop(link.number, None)
         most = len(self._effects) + EFFECTS
         for _ in range(FRAMES):
@@ -318,13 +318,13 @@ class Gateway:
             self._tell(link, result, at)
 
     def _heard(self, link: Link, header: pb.Header, message: Known | bytes, at: Moment) -> str:
-        """What is wrong with it, for counters and a RESULT."""
+        """Take a message. Returns what is wrong with it, for counters and a RESULT."""
         match message:
             case bytes():
                 return self._passing.message(link, header, message, at)
             case pb.Handshake() if not link.broadcast:
                 return self._handshake(link, message, at)
-            case pb.Handshake(stage=pb.INITIAL):  # somebody new, who has not heard who speaks here, and what
+            case pb.Handshake(stage=pb.INITIAL):  # a newcomer, which does not know us or our adverts
                 if link.next_refresh > at.monotonic + GREETING_SECONDS:
                     soon = link.next_refresh - REFRESH_SECONDS + GREETING_SECONDS
                     link.next_refresh = max(at.monotonic, soon)
@@ -342,7 +342,7 @@ class Gateway:
                 if link.peer and link.proven and not before:
                     self._share(link.peer, at, remove=False)
             case pb.Result() | pb.NotifyIntent():
-                # No result is wanted, and interests say what a notice says.
+                # The sender wants no result, and an interest already says what a notice says.
                 link.counts[pb.Type.Name(header.type)] += 1
             case _:
                 return self._adverts(link, message, at)
@@ -351,7 +351,7 @@ class Gateway:
     def _fault(self, link: Link, what: str, at: Moment) -> None:
         link.counts[what] += 1
         link.counts["faults"] += 1
-        if link.counts["faults"] > FAULTS_LIMIT and not link.broadcast:  # others are heard there, too
+        if link.counts["faults"] > FAULTS_LIMIT and not link.broadcast:  # it has other speakers, too
             self._close(link, "faults", at)
 
     def _close(self, link: Link, reason: str, at: Moment, *, replaced: bool = False) -> None:
@@ -388,7 +388,7 @@ class Gateway:
             self._close(link, refused, at)
             return ""
         if link.peer is not None:
-            if message.stage == pb.INITIAL:  # a board has started again, at the end of the same line
+            if message.stage == pb.INITIAL:  # a board has restarted, on the same line
                 self._begin_again(link)
                 self._welcome(link, link.peer, at)
             return self._adverts(link, message, at) if message.stage != pb.INITIAL else ""
@@ -405,7 +405,7 @@ class Gateway:
         return ""
 
     def _welcome(self, link: Link, peer: peers.Peer, at: Moment) -> None:
-        """Begin with a peer: the last stage of the handshake, with as many adverts as are short, then the rest."""
+        """Welcome a peer: end the handshake, with as many adverts as fit a short message, then tell the rest."""
         link.peer = peer
         for each in filter(None, (link.dialled, peer)):
             self._book.connected(each.place)
@@ -425,7 +425,7 @@ class Gateway:
             self._share(peer, at, remove=False)
 
     def _begin_again(self, link: Link) -> None:
-        """What it advertised and was told it has forgotten."""
+        """The peer has forgotten what it advertised and what it was told: start again."""
         for told in (link.intents, link.interests, link.notified, link.shared):
             told.clear()
         self._settling.forget(link)
@@ -444,7 +444,7 @@ class Gateway:
                     self._tell(link, message, at)
 
     def _told_of(self, link: Link, message: pb.Peers | pb.Addrbook, at: Moment) -> str:
-        """Addresses of others: what is wrong with one of them; the others are noted."""
+        """Note addresses of other peers. Returns what is wrong with one of them; the others are noted."""
         entries = [*message.entries] if isinstance(message, pb.Addrbook) else [None] * len(message.ids)
         texts = message.ids if isinstance(message, pb.Peers) else [each.peer for each in message.entries]
         wrong = ""
@@ -465,7 +465,7 @@ class Gateway:
     # --- adverts ---
 
     def _adverts(self, link: Link, message: Known, at: Moment) -> str:
-        """What is wrong with one of them; the others hold."""
+        """Take adverts. Returns what is wrong with one of them; the others hold."""
         wrong = ""
         for each in listed(message):
             if not link.allowance.take(at.monotonic):
@@ -483,10 +483,10 @@ class Gateway:
         adverts = self._routing.intents if isinstance(said, pb.Intent) else self._routing.interests
         before = adverts.of(route.id).get(link.number)
         wrong = ""
-        if link.broadcast and not said.register:  # others may say it there: it ends with its time to live
+        if link.broadcast and not said.register:  # others may say it there: it ends by its time
             return ""
         if said.register:
-            # As short a time as public peers take for none.
+            # Times this short mean none to public peers.
             ttl = said.ttl / 1e9 if said.ttl > 1_000_000 else TTL_SECONDS * link.broadcast
             wrong = adverts.put(link.number, Advert(route, said.hops, ttl), at.monotonic)
         else:
@@ -494,7 +494,7 @@ class Gateway:
         after = adverts.of(route.id).get(link.number)
         if (before and (before.route, before.hops)) != (after and (after.route, after.hops)):
             self._settling.note(route.id)
-        if wrong == "hops":  # no fault of the peer: adverts that go round end like that
+        if wrong == "hops":  # no fault of the peer: adverts that go in circles end here
             link.counts["hops"] += 1
             return ""
         return wrong

@@ -1,12 +1,13 @@
-"""UDP: peers at one socket, each known by its address. A datagram is one frame or several, whole.
+"""UDP: peers at one socket, each known by its address. A datagram holds one or more whole frames.
 
 Rules
-- What is no whole frame is dropped and counted: nothing behind it is lost with it, as on a stream.
-- A stranger must begin with a handshake, from a network that is accepted. Everything else of strangers is dropped
+- A datagram with anything but whole frames is dropped and counted. Unlike on a stream, nothing after it is lost.
+- A stranger must begin with a handshake, from a network that is accepted. Anything else from a stranger is dropped
   before it costs a link.
-- To dial a broadcast address is to speak to all who hear it, and to hear them (``Medium``).
-- READS datagrams are read in a turn of the loop. While a link is held, what comes by it is lost: nothing could wait.
-- A frame goes out as one datagram, or is lost: what is longer than DATAGRAM_BYTES, or has no room in the socket.
+- Dialling a broadcast address means speaking to all peers that hear it, and hearing them (``Medium``).
+- READS datagrams are read in a turn of the loop. While a link is held, its datagrams are lost: they have nowhere to
+  wait.
+- A frame goes out as one datagram. It is lost if it is longer than DATAGRAM_BYTES, or if the socket has no room.
 """
 
 import socket
@@ -25,10 +26,10 @@ from bccnd.wire.dndm.messages import decode
 from bccnd.wire.dndm.peers import Peer
 
 READS = 64
-# The longest of IPv4.
+# Bytes of the longest datagram of IPv4.
 DATAGRAM_BYTES = 65_507
 BUFFER_BYTES = 1 << 20
-# Who is known at a broadcast address: more gateways than stand at one.
+# Speakers that are known at a broadcast address: more gateways than ever share one.
 SPEAKERS = 256
 
 
@@ -53,7 +54,7 @@ class Owner(Protocol):
 
 
 class Correspondent:
-    """One peer at the socket: a carrier (``carriers.py``), of which nothing ever waits."""
+    """One peer at the socket: a carrier (``carriers.py``) on which nothing ever waits."""
 
     def __init__(self, number: int, address: Any, datagrams: "Datagrams") -> None:
         self.number = number
@@ -76,9 +77,9 @@ class Correspondent:
 
 
 class Datagrams:
-    """``remote``: the one peer that the socket is connected to; None where anybody may come.
+    """``remote``: the one peer that the socket is connected to; None if any peer may come.
 
-    ``dropped``: datagrams that were, by reason.
+    ``dropped``: dropped datagrams, by reason.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class Datagrams:
         return cls(loop, made, owner)
 
     def begin(self, peer: Peer, bus: str = "") -> None:  # noqa: ARG002 - as of a medium
-        """Have the one peer as a link."""
+        """Make a link to the one peer."""
         self._owner.add(lambda number: self._correspondent(number, self._remote), "udp", peer, whence=peer)
 
     def send(self, data: bytes, address: Any) -> None:
@@ -142,7 +143,7 @@ class Datagrams:
                 data, address = self._socket.recvfrom(DATAGRAM_BYTES + 1)
             except BlockingIOError:
                 return
-            except OSError as error:  # what an earlier datagram met
+            except OSError as error:  # the error of an earlier datagram
                 if self._remote is not None:
                     self._failed(self._remote, error.strerror or str(error))
                 continue
@@ -169,7 +170,7 @@ class Datagrams:
             self._owner.heard(peer.number, data)
 
     def _failed(self, address: Any, reason: str) -> None:
-        """Of a peer that was dialled: one that came may have gone, and its silence says so."""
+        """End the link to a dialled peer. A peer that came ends by its silence."""
         peer = self._peers.get(address)
         if peer is not None and self._remote is not None:
             self.forget(peer)
@@ -177,12 +178,12 @@ class Datagrams:
 
 
 class Medium:
-    """A broadcast address: one link (``Link.broadcast``) to all who hear it, and who speak there.
+    """A broadcast address: one link (``Link.broadcast``) to all peers that hear it and speak there.
 
     Rules
-    - Each who speaks says first, by a handshake, who it is. What others say is dropped, and so is what gateways of
-      the same bus say: what they bring is there already. SPEAKERS are known at a time; the oldest goes.
-    - A message that nobody is interested in is dropped before the core sees it.
+    - Each speaker first says by a handshake who it is. Frames of others are dropped, and so are those of gateways of
+      the same bus, which has their messages already. SPEAKERS are known at a time; the oldest goes.
+    - A message without any interest is dropped before the core sees it.
     """
 
     def __init__(self, loop: AbstractEventLoop, address: Any, owner: Owner) -> None:
@@ -192,7 +193,7 @@ class Medium:
         self._owner = owner
         self._number = 0
         self._bus = ""
-        # Address -> the bus that a speaker is a gateway of, or nothing.
+        # Address -> the bus whose gateway the speaker is, or nothing.
         self._speakers: dict[Any, str] = {}
         self._out = socket.socket(
             socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
@@ -212,7 +213,7 @@ class Medium:
             raise
 
     def begin(self, peer: Peer, bus: str = "") -> None:
-        """``bus``: whose gateway this is."""
+        """``bus``: the name of this gateway's bus."""
         self._bus = bus
 
         def numbered(number: int) -> "Medium":
@@ -285,19 +286,19 @@ class Medium:
 
 
 def whole(data: bytes) -> list[Frame]:
-    """The frames that a datagram is; none if it is anything else."""
+    """The frames in a datagram; none if it holds anything else."""
     reader = Reader()
     frames = reader.feed(data)
     return [] if reader.fault is not None or reader.waiting else frames
 
 
 def stranger(scheme: str, host: str) -> Peer:
-    """Who comes from a host, as long as nothing else is known: each time it may come from another port."""
+    """The name of a host whose peer is not known yet: it may come from another port each time."""
     return Peer(scheme, host, text=f"{scheme}://[{host}]" if ":" in host else f"{scheme}://{host}")
 
 
 def greets(frame: Frame) -> bool:
-    """Whether it is a handshake."""
+    """Whether a frame is a handshake."""
     try:
         return isinstance(decode(frame)[1], pb.Handshake)
     except DndmError:
@@ -305,7 +306,7 @@ def greets(frame: Frame) -> bool:
 
 
 async def dial_datagrams(loop: AbstractEventLoop, peer: Peer, owner: Owner) -> "Datagrams | Medium":
-    """A socket that is connected to a peer, who may not be there, or to a broadcast address. Raises ``OSError``."""
+    """A socket connected to a peer, which may not be there, or to a broadcast address. Raises ``OSError``."""
     host, port = endpoint(peer)
     failure = OSError("has no address")
     for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM):

@@ -1,4 +1,4 @@
-"""What the gateway wants done. The caller does it in this order, and reports what comes of it."""
+"""The effects of the gateway. The caller carries them out in this order, and reports the results."""
 
 from typing import NamedTuple
 
@@ -13,21 +13,21 @@ class Send(NamedTuple):
 
 
 class Met(NamedTuple):
-    """The handshake is done; nothing is to be done."""
+    """The handshake is done. Needs no action."""
 
     link: int
     peer: Peer
 
 
 class Close(NamedTuple):
-    """The link is forgotten; ``closed`` is not called for it. What was sent on it before may still go out."""
+    """Close the link, without calling ``closed``. Frames that were sent before may still go out."""
 
     link: int
     reason: str
 
 
 class Silent(NamedTuple):
-    """Nobody answers at the other end of a line, which stays open; nothing is to be done."""
+    """Nobody answers at the other end of a line, which stays open. Needs no action."""
 
     link: int
     reason: str
@@ -40,7 +40,7 @@ class Dial(NamedTuple):
 
 
 class Subscribe(NamedTuple):
-    """To this channel, of which the own messages of the gateway are not brought back."""
+    """Subscribe to this channel, without the gateway's own messages."""
 
     channel: str
 

@@ -1,4 +1,4 @@
-"""Who may be a peer: the two sides of a handshake, and when one is refused.
+"""The two sides of a handshake, and the rules by which a peer is refused.
 
 dialler                        acceptor
    | INITIAL me you  ------------> |
@@ -19,7 +19,7 @@ BUS_PARAM = "bccn"
 
 
 def own_address(me: Peer, link: Link) -> str:
-    """As the peer is given it: public peers refuse an address of another scheme than the link's."""
+    """Our address for a peer: public peers refuse an address with another scheme than the link's."""
     if link.scheme == me.scheme:
         return str(me)
     place = link.dialled.address if link.dialled else "gateway"
@@ -28,12 +28,12 @@ def own_address(me: Peer, link: Link) -> str:
 
 
 def message(me: Peer, link: Link, peer: Peer, stage: pb.Stage) -> pb.Handshake:
-    """One of ours, without adverts."""
+    """A handshake of ours, without adverts."""
     return pb.Handshake(me=own_address(me, link), you=str(peer), stage=stage)
 
 
 def refusal(me: Peer, link: Link, said: pb.Handshake, others: Iterable[Link], *, strict: bool) -> str:
-    """Why the link must not go on, or nothing: me, you, stage, self, or bus."""
+    """Why the handshake is refused: me, you, stage, self, bus, or nothing."""
     try:
         peer = peers.parse(said.me)
     except DndmError:
@@ -52,7 +52,7 @@ def refusal(me: Peer, link: Link, said: pb.Handshake, others: Iterable[Link], *,
 
 
 def _strictly(me: Peer, link: Link, peer: Peer, said: pb.Handshake) -> str:
-    """What is not asked of trusted peers: an address may look otherwise from beyond a router."""
+    """The checks for peers that are not trusted: through a router, an address may look different."""
     if link.dialled and has_identity(link.dialled) and peer.place != link.dialled.place:
         return "me"
     if said.stage != (pb.FINAL if link.dialled else pb.INITIAL):
@@ -65,16 +65,16 @@ def _strictly(me: Peer, link: Link, peer: Peer, said: pb.Handshake) -> str:
 
 
 def has_identity(peer: Peer) -> bool:
-    """Whether nobody else has its address: two hosts have a device of the same name, or none."""
+    """Whether the address identifies the peer: hosts share names of devices, and some peers have no address."""
     host, _, port = peer.address.rpartition(":")
     return peer.scheme != "serial" and bool(host) and port.isdecimal()
 
 
 def rival_loses(me: Peer, link: Link, rival: Link, peer: Peer, *, strict: bool) -> bool:
-    """Which of two links to ``peer`` goes; both ends decide the same.
+    """Whether ``rival`` is closed, of two links to ``peer``; both ends decide the same.
 
-    The one stays that the lower address dialled. Of two that the same end dialled the newer one: the other is dead,
-    and nobody has noticed. A peer that is not trusted cannot send another away like that.
+    The link that the lower address dialled stays. If one end dialled both, the newer one stays: the older is dead,
+    and nobody has noticed. A peer that is not trusted cannot push out another in this way.
     """
     mine = me.place if link.dialled else peer.place
     other = me.place if rival.dialled else peer.place

@@ -12,7 +12,7 @@ _COUNTERS = (
 _GAUGES = (
     ("daemon_connected", "connected", "1 while the daemon of this host is there."),
     ("peers", "peers", "Peers whose handshake is done."),
-    ("links", "links", "Connections to peers, those without a handshake, too."),
+    ("links", "links", "Connections to peers, including those without a handshake."),
     ("intents", "intents", "Intents of all peers."),
     ("interests", "interests", "Interests of all peers."),
     ("unheard_routes", "unheard", "Routes of interests for which the daemon has no room."),
@@ -27,6 +27,6 @@ def render(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
     labelled = [
         ("lost_messages", "Messages that did not go everywhere, by reason.", "reason", snapshot["lost"]),
         ("closed_links", "Connections that the gateway has ended, by reason.", "reason", snapshot["closed"]),
-        ("faults", "What peers sent and was refused, by what was wrong.", "rule", snapshot["faults"]),
+        ("faults", "Frames and adverts of peers that were refused, by reason.", "rule", snapshot["faults"]),
     ]
     return text("bccnd_dndm", snapshot, _COUNTERS, _GAUGES, labelled, accept)

@@ -1,4 +1,4 @@
-"""What can be set of the gateway."""
+"""The options of the gateway's core."""
 
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
@@ -12,12 +12,11 @@ LINKS_LIMIT = 64
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``me``: the address that peers are given; its parameter ``bccn`` names the bus, the same for all its gateways.
+    """``me``: our address for peers; its parameter ``bccn`` names the bus, the same for all gateways of the bus.
 
-    ``strict``: peers are not trusted, as they are otherwise (``bccnd/dndm/README.md``, "Strictness").
-    ``discover``: networks with peers that are dialled if other peers tell of them.
-    ``room``: bytes of channel and payload together that fit a datagram, whatever the gateway is called.
-    ``local``: bytes of payload on a channel of this host. What is longer goes to peers alone.
+    ``strict``: peers are not trusted (``bccnd/dndm/README.md``, "Strictness"). ``discover``: networks in which peers
+    that others name are dialled. ``room``: bytes of channel and payload together that fit a datagram, whatever the
+    gateway's name. ``local``: most bytes of payload on a channel of this host. Longer messages go to peers only.
     ``backlog``: bytes that may wait for a peer before messages for it are dropped.
     """
 

@@ -1,9 +1,9 @@
 """Passes messages on: those of peers to the bus and to other peers, those of the bus to peers.
 
 Rules
-- A message goes to each peer with an interest once, never back to where it came from.
-- It goes to the bus if programs there listen, or while the bus has not said; what fits no datagram to those of this
-  host alone.
+- A message goes once to each peer with an interest, never back to where it came from.
+- It goes to the bus if programs there listen, or while that is not known. If it does not fit a datagram, only
+  programs of this host get it.
 - A peer that reads too slowly loses messages, and nobody else does.
 """
 
@@ -23,7 +23,7 @@ from bccnd.wire.dndm import routes
 from bccnd.wire.dndm.messages import join
 from bccnd.wire.dndm.routes import Route
 
-# For the bus, among the numbers of links.
+# The number that stands for the bus, among those of links.
 BUS = -1
 
 
@@ -68,7 +68,7 @@ class Passing:
         if link.number not in intents.of(route.id):
             if self._state.options.strict:
                 return "no intent"
-            # A trusted peer has one, it seems.
+            # A trusted peer that sends it has an intent, it seems.
             if intents.put(link.number, Advert(route, 0, TTL_SECONDS), at.monotonic):
                 return "limit"
             self._settling.note(route.id)
@@ -90,7 +90,7 @@ class Passing:
         return ""
 
     def _pass_on(self, source: int, route: Route, header: pb.Header, data: bytes, at: Moment) -> None:
-        """To the peers with an interest, each with the route as it writes it."""
+        """Send it to the peers with an interest, each with the route in its own form."""
         self._settling.settle(route.id, at)
         frames: dict[str, bytes] = {}
         for number, interest in self._routing.interests.of(route.id).items():
@@ -102,7 +102,7 @@ class Passing:
                 continue
             told = link.intents.get(route.id)
             if told is not None:
-                # Public peers end an intent that lay idle, whatever they are told.
+                # Public peers end an idle intent, whatever its time to live.
                 if at.monotonic > told.fresh:
                     self._state.tell(link, advert(pb.Intent, told), at)
                 told.fresh = at.monotonic + REFRESH_SECONDS
@@ -117,7 +117,7 @@ class Passing:
 
 
 def _passed(header: pb.Header, route: str) -> pb.Header:
-    """What of a header goes on."""
+    """The part of a header that is passed on."""
     return pb.Header(
         receive_timestamp=header.receive_timestamp,
         timestamp=header.timestamp,

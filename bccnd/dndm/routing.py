@@ -1,16 +1,16 @@
-"""What joins intents and interests of peers with the bus: what each peer is to be told, and what the bus is asked.
+"""Joins intents and interests of peers with the bus: what to tell each peer, and what to ask the bus.
 
 Rules
-- A peer that has an interest is told an intent without hops, since programs of the bus may publish; public peers take
-  messages of routes alone that they were told an intent of. All other intents are passed on with one hop more.
-- Interests go to who may publish: who has an intent of the route, or a path that covers it. Programs of the bus that
-  listen count as an interest without hops.
-- Nothing is passed on to the link that it came from.
-- The bus is asked whether somebody listens to the channels of intents, and subscribed to those of interests. Each
-  form of a hashed route, with and without its prefix, has its channel. Each channel has a twin that never leaves the
-  host (LOCAL) and has room for longer messages.
-- Where the daemon has no room for so many subscriptions, or watches, ``shares`` says whose interests it hears, and
-  whose intents it watches. Who advertises a route that it does not watch is told that somebody listens.
+- A peer with an interest is told an intent without hops, since programs of the bus may publish, and public peers take
+  only messages of routes with an intent. All other intents are passed on with one hop more.
+- Interests go to peers that may publish: those with an intent of the route, or a path that covers it. Programs of the
+  bus that listen count as an interest without hops.
+- Nothing is passed back to the link that it came from.
+- The gateway watches the channels of intents, and subscribes to those of interests. Each form of a hashed route, with
+  and without its prefix, has its own channel. Each channel has a twin that never leaves the host (LOCAL) and takes
+  longer messages.
+- If the daemon has no room for all subscriptions, or watches, ``shares`` decides which interests are heard, and which
+  intents are watched. A peer with an intent that is not watched is told that somebody listens.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ from bccnd.wire.dndm.routes import Route
 
 
 class Routing:
-    """``limit``: of intents, and of interests, of a link."""
+    """``limit``: most intents, and most interests, of a link."""
 
     def __init__(self, limit: int, alarm: Alarm) -> None:
         self.intents = Adverts(limit, alarm)
@@ -33,11 +33,11 @@ class Routing:
             "watch": Asking(self.intents, "watch"),
             "subscribe": Asking(self.interests, "subscribe"),
         }
-        # Channel -> whether somebody listens, as the bus has said.
+        # Channel -> whether somebody listens, as far as the bus has said.
         self._listened: dict[str, bool] = {}
 
     def listened(self, channel: str, somebody: bool) -> Route | None:
-        """The route of which that is news; None where it is none."""
+        """Note whether somebody listens to a channel. Returns the route if that is news, else None."""
         if not self._asking["watch"].has(channel) or self._listened.get(channel) is somebody:
             return None
         self._listened[channel] = somebody
@@ -49,18 +49,18 @@ class Routing:
         return sorted(channel for channel in channels if self._listened.get(channel) is not False)
 
     def is_wanted(self, route_id: str) -> bool:
-        """Whether programs of the bus are known to listen, or nobody can know."""
+        """Whether programs of the bus listen, or nobody can tell."""
         heard = any(self._listened.get(channel) for channel in channels_of(self.intents, route_id))
         return heard or self._asking["watch"].waits(route_id)
 
     def intent_for(self, link: Link, route_id: str) -> int | None:
-        """The hops of the intent that the link is to be told; None for none."""
+        """The hops of the intent to tell the link; None for no intent."""
         if link.number in self.interests.of(route_id):
             return 0
         return self.intents.beyond(route_id, link.number)
 
     def interest_for(self, link: Link, route_id: str, route: Route) -> int | None:
-        """The same of an interest."""
+        """The hops of the interest to tell the link; None for no interest."""
         if link.peer is None:
             return None
         if link.number not in self.intents.of(route_id) and not link.peer.covers(route.path):
@@ -68,7 +68,7 @@ class Routing:
         return 0 if self.is_wanted(route_id) else self.interests.beyond(route_id, link.number)
 
     def form(self, route_id: str, link: int) -> Route | None:
-        """The route as the peer writes it; else as somebody does, with its prefix if anybody knows it."""
+        """The route in the peer's form; else in the form of another peer, with its prefix if that is known."""
         for adverts in (self.interests, self.intents):
             if link in adverts.of(route_id):
                 return adverts.of(route_id)[link].route
@@ -76,7 +76,7 @@ class Routing:
         return max(known, key=lambda route: (len(str(route)), str(route)), default=None)
 
     def bus(self, route_id: str) -> Iterator[Effect]:
-        """What the bus is to be asked from now on, and what no more."""
+        """What to ask the bus from now on, and what not any more."""
         for kind in self._asking:
             yield from self._noted(kind, self._asking[kind].update(route_id))
 
@@ -86,7 +86,7 @@ class Routing:
         return giver, list(self._noted(kind, effects))
 
     def resume(self, kind: Kind) -> Iterator[Effect]:
-        """There may be room for one more."""
+        """There may be room for one more route. Returns what follows."""
         return self._noted(kind, self._asking[kind].resume())
 
     def waiting(self, kind: Kind) -> int:
@@ -94,7 +94,7 @@ class Routing:
         return self._asking[kind].waiting
 
     def _noted(self, kind: Kind, effects: Iterable[Asked]) -> Iterator[Effect]:
-        """Forget what the bus has said of a channel that it is asked about anew, or no more."""
+        """Forget what the bus has said about a channel that is asked about again, or not any more."""
         for effect in effects:
             if kind == "watch":
                 self._listened.pop(effect.channel, None)

@@ -1,19 +1,19 @@
-"""Which messages went through lately, so that none goes round between gateways.
+"""Remembers which messages went through lately, so that none goes in circles between gateways.
 
-Gateways keep the timestamp of a message, so it is known again by route, timestamp and data when it comes by another
-link. By the same link it may come again: robots with coarse clocks send equal messages within one tick.
+Gateways keep the timestamp of a message. So a message that comes by another link is recognized by route, timestamp
+and data. By the same link it may come again: robots with coarse clocks send equal messages within one tick.
 
-A message is accounted to the link that it came by: each has room for SEEN_LIMIT, the oldest go first.
+A message counts against the link that it came by: each has room for SEEN_LIMIT, the oldest go first.
 """
 
 from collections import deque
 
-# Of each link: at 1000 messages a second, those of a second.
+# Messages of each link: a second of them, at 1000 a second.
 SEEN_LIMIT = 1024
 
 
 class Seen:
-    """``link``: a number of one, or any that stands for the bus."""
+    """``link``: the number of a link, or the one that stands for the bus."""
 
     def __init__(self) -> None:
         self._from: dict[int, int] = {}
@@ -23,7 +23,7 @@ class Seen:
         return len(self._from)
 
     def again(self, link: int, route_id: str, timestamp: int, data: bytes) -> bool:
-        """Whether it came by another link before; else it is noted. One without a timestamp is always new."""
+        """Whether the message came by another link before; else note it. One without a timestamp is always new."""
         if not timestamp:
             return False
         key = hash((route_id, timestamp, data))

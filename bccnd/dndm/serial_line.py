@@ -1,4 +1,4 @@
-"""Serial lines, by pyserial: it opens and sets the device, and the loop has the descriptor from then on."""
+"""Serial lines, by pyserial, which opens and sets the device; from then on the loop uses the descriptor."""
 
 import fcntl
 import sys
@@ -13,15 +13,15 @@ from bccnd.wire.dndm.peers import Peer
 
 
 def unsent(descriptor: int) -> int:
-    """Bytes that the device has still to send. Raises ``OSError``."""
+    """Bytes that the device has not sent yet. Raises ``OSError``."""
     answer = fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4))
     return int.from_bytes(answer, sys.byteorder)
 
 
 def open_line(peer: Peer) -> tuple[int, Callable[[], None]]:
-    """The descriptor of a device, which does not block, and what closes it. Raises ``OSError``.
+    """The non-blocking descriptor of a device, and a function that closes it. Raises ``OSError``.
 
-    Nobody else who asks for it can have it meanwhile.
+    The device is locked: other programs that ask for the lock cannot open it.
     """
     wanted = peer.serial()
     try:
@@ -36,7 +36,7 @@ def open_line(peer: Peer) -> tuple[int, Callable[[], None]]:
             exclusive=True,
         )
     except OSError as error:
-        if error.errno in (EAGAIN, EWOULDBLOCK):  # as the system calls a lock
+        if error.errno in (EAGAIN, EWOULDBLOCK):  # the device is locked
             raise OSError("another program has it") from None
         raise
     except (termios.error, ValueError) as error:
@@ -45,7 +45,7 @@ def open_line(peer: Peer) -> tuple[int, Callable[[], None]]:
     def shut() -> None:
         with suppress(OSError, termios.error):  # of a device that is gone
             if unsent(line.fileno()):
-                line.reset_output_buffer()  # the kernel would wait until all is sent
+                line.reset_output_buffer()  # else the kernel would wait until everything is sent
         with suppress(OSError):
             line.close()
 

@@ -6,10 +6,10 @@
 Rules
 - Everything happens in callbacks and tasks of one event loop. After each call of the core its effects are done.
 - A link is read again when the core has worked on what came, and the daemon has taken what it published.
-- What a peer does has a line in the log within limits (``LogLimit``), and is counted. A peer that cannot be reached
-  has one for each new reason.
-- When it stops, peers learn it at once, as TCP ends, or what they were told is taken back. What waits for them and
-  for the daemon is handed over, for STOP_SECONDS at most.
+- Events of peers are counted, and logged within limits (``LogLimit``). A peer that cannot be reached is logged once
+  for each new reason.
+- When the gateway stops, peers learn it at once: TCP ends, and elsewhere adverts are taken back. What waits for them
+  and for the daemon is handed over, for STOP_SECONDS at most.
 """
 
 import asyncio
@@ -46,11 +46,11 @@ from bccnd.process.descriptors import allow_descriptors
 from bccnd.relay.moment import Moment
 from bccnd.wire.dndm.peers import Peer
 
-# Seconds to hand over what came, once the gateway is to stop.
+# Seconds to hand over what has come, when the gateway stops.
 STOP_SECONDS = 2.0
 # Seconds between two log lines about what was lost.
 REPORT_SECONDS = 30.0
-# Seconds between two looks whether it is done.
+# Seconds between two checks whether that is done.
 LOOK_AGAIN_SECONDS = 0.01
 TOO_LARGE = "too large for the segment"
 
@@ -66,10 +66,10 @@ class Service(Program[DndmSettings]):
         self.core = Gateway(options_of(settings))
         self.bus = Bus(settings.socket, self)
         self.carriers = Carriers(loop, self, settings.accept, settings.bus)
-        # Links that are not read; of these, those that wait for the daemon to take what they brought.
+        # Links that are not read; and those of them that wait for the daemon to take what they brought.
         self._held: set[int] = set()
         self._publishing: set[int] = set()
-        # Who is at the other end of a link, as far as is known, and where that is.
+        # The peer at the other end of a link, as far as known, and its address.
         self._names: dict[int, str] = {}
         self._whence: dict[int, Peer] = {}
         self._troubles = Troubles()
@@ -156,7 +156,8 @@ class Service(Program[DndmSettings]):
         return Moment(time.monotonic(), time.time_ns())
 
     def _act(self, source: int = 0, *, schedules: bool = True) -> None:
-        """``source``: the link whose bytes the core was given. ``schedules``: whether something may be due sooner."""
+        """Carry out the effects. ``source``: the link that was read. ``schedules``: whether work may be due
+        sooner."""
         publishes = False
         while effects := self.core.take():
             written = set()
@@ -204,14 +205,14 @@ class Service(Program[DndmSettings]):
                 self.carriers.close(link)
 
     def _read_on(self) -> None:
-        """Of the links that are not read, those again that nothing keeps."""
+        """Read again from links that nothing holds any more."""
         for number in list(self._held):
             if number not in self._publishing and not self.core.busy(number):
                 self._held.discard(number)
                 self.carriers.read_on(number)
 
     def _release(self, event: str, number: int, reason: str) -> None:
-        """Forget a link, and say so."""
+        """Forget a link, and log that."""
         self._held.discard(number)
         self._publishing.discard(number)
         name, whence = self._names.pop(number), self._whence.pop(number)
@@ -316,7 +317,7 @@ class Service(Program[DndmSettings]):
     # -- the end
 
     async def _hand_over(self) -> None:
-        """Let peers know, and them and the daemon take what waits, as far as they do so soon."""
+        """Tell peers, and give them and the daemon what waits, as far as they take it in time."""
         self.carriers.stop()
         self.core.farewell(self._now())
         self._act()

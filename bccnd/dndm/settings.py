@@ -30,17 +30,17 @@ PREFIX = "BCCND_DNDM_"
 TABLE = "dndm"
 DEFAULT_FILE = Path("/etc/bccnd/dndm.toml")
 
-# A reload leaves them as they were: they say where the gateway is, and what peers have been told of it.
+# A reload leaves these as they were: they say where the gateway is, and what peers were told about it.
 FIXED = ("socket", "listen", "bus", "address", "links", "routes")
 
 SCHEMES = ("tcp", "udp", "serial")
-# What can be set of a serial line.
+# Parameters of a serial line.
 LINE = "baud", "bits", "parity", "stop"
 OF_LINE = (
     f"must set baud from 10 to {peers.BAUD_LIMIT}, bits from 5 to 8, parity N, E, O, M or S, stop 1, 1.5 or 2"
 )
 ADDRESS = "must be tcp://HOST:PORT, udp://HOST:PORT or serial:///dev/NAME, PORT up to 65535"
-# Where peers come in if nothing is said: of this host alone.
+# The default address for peers: only those of this host.
 LISTEN = "tcp://127.0.0.1:5420"
 URLS_LIMIT = 64
 NETWORKS_LIMIT = 64
@@ -49,7 +49,7 @@ MIB = 1 << 20
 
 
 def _peer(value: str) -> str:
-    """Raises ``ValueError`` for what is no address that can be listened at, or dialled."""
+    """Raises ``ValueError`` if it is no address to listen on, or to dial."""
     try:
         peer = peers.parse(value)
     except DndmError:
@@ -74,7 +74,7 @@ def _listen(value: str) -> str:
 
 
 def _host(peer: Peer) -> Any:
-    """The address; None for a name."""
+    """The IP address; None for a name."""
     try:
         return ip_address(peer.address.rpartition(":")[0].strip("[]"))
     except ValueError:
@@ -100,23 +100,23 @@ class DndmSettings(ProgramSettings):
     listen: tuple[Listened, ...] = Field(
         default=(LISTEN,),
         max_length=URLS_LIMIT,
-        description="where peers come in: tcp://ADDR:PORT, udp://ADDR:PORT or serial:///dev/NAME; several times for "
+        description="where peers connect: tcp://ADDR:PORT, udp://ADDR:PORT or serial:///dev/NAME; several times for "
         "several",
     )
     dial: tuple[Dialled, ...] = Field(
         default=(),
         max_length=URLS_LIMIT,
-        description="peers to connect to, for ever: tcp://HOST:PORT, udp://HOST:PORT or serial:///dev/NAME?baud=N; "
+        description="peers to dial, again and again: tcp://HOST:PORT, udp://HOST:PORT or serial:///dev/NAME?baud=N; "
         "several times for several",
     )
     bus: SegmentName = Field(
         default="bccn",
-        description="name of this segment: gateways with the same one refuse each other, as what one brings the "
-        "other has",
+        description="name of this segment: gateways with the same one refuse each other, since both carry the "
+        "same messages",
     )
     address: str = Field(
         default="",
-        description="own address that peers are given, such as tcp://192.168.1.1:5420; empty: the first of listen "
+        description="the gateway's address for peers, such as tcp://192.168.1.1:5420; empty: the first of listen "
         "that others can reach",
     )
     accept: tuple[Near, ...] = Field(
@@ -125,12 +125,12 @@ class DndmSettings(ProgramSettings):
     discover: tuple[Near, ...] = Field(
         default=(),
         max_length=NETWORKS_LIMIT,
-        description="networks with peers that are dialled if other peers tell of them",
+        description="networks in which peers that other peers name are dialled",
     )
     strict: bool = Field(
         default=False,
         strict=True,
-        description="do not trust peers: each keeps to its own path, and to what it has advertised",
+        description="do not trust peers: hold each to its own path, and to what it has advertised",
     )
     links: int = whole(LINKS_LIMIT, 1, 1024, "most peers at a time")
     routes: int = whole(ROUTES_LIMIT, 1, 4096, "most intents, and interests, of a peer")
@@ -150,7 +150,7 @@ class DndmSettings(ProgramSettings):
 
     @property
     def me(self) -> str:
-        """As peers are told; without an address where none of this host is the same for all of them."""
+        """Our address for peers; without one if no address of this host is the same for all of them."""
         own = next((url for url in self.listen if _is_reachable(peers.parse(url))), "tcp:///")
         peer = peers.parse(self.address or own)
         return f"{peer.scheme}://{peer.address}/{peer.path}?bccn={self.bus}"
@@ -162,7 +162,7 @@ class DndmSettings(ProgramSettings):
 
 
 def expected(settings: DndmSettings) -> list[Peer]:
-    """The peers that are dialled, and the devices at which peers are waited for."""
+    """The peers to dial, and the devices to listen on."""
     devices = [url for url in settings.listen if url.startswith("serial:")]
     return [peers.parse(url) for url in (*settings.dial, *devices)]
 
@@ -196,12 +196,12 @@ here, and a message on it is the protobuf message alone.
 
 A robot sends what somebody listens to, here or at another peer, and gets what
 is published here on routes that it has an interest in. Each message arrives at
-most once, and those of one connection in order. Peers come and go, and so may
-the daemon: what they have said is said again. Who reads too slowly loses
-messages, which are counted, and nobody else does. Peers are trusted, unless
-strict; by default they come from this host alone. Longer messages than a
-datagram of the segment holds go to other peers, and to programs of this host
-on local/dndm/...
+most once, and those of one connection in order. Peers and the daemon may come
+and go: adverts and subscriptions are then sent again. A peer that reads too
+slowly loses messages, which are counted, and nobody else does. Peers are
+trusted, unless strict; by default only this host's may connect. Messages too
+long for a datagram of the segment go to other peers, and to programs of this
+host on local/dndm/...
 """
 EPILOG = f"""\
 Each flag is also a setting of the table [{TABLE}] of the file, with _ for -,
@@ -223,7 +223,7 @@ command_line, load, effective = PROGRAM.command_line, PROGRAM.load, PROGRAM.effe
 
 
 def doubts(settings: DndmSettings) -> Iterator[tuple[str, str]]:
-    """What is sound and may not be meant, each with what to do."""
+    """Settings that are sound but perhaps not intended, each with what to do."""
     far = [url for url in settings.listen if not url.startswith("serial:") and not _is_of_this_host(url)]
     if far and not settings.strict and settings.accept == EVERYWHERE:
         yield f"whoever reaches {far[0]} is trusted", "name networks in accept, or set strict"
@@ -237,7 +237,7 @@ def doubts(settings: DndmSettings) -> Iterator[tuple[str, str]]:
 
 
 def _unknown(peer: Peer) -> list[str]:
-    """Parameters of a serial line that set nothing."""
+    """Parameters of a serial line that have no effect."""
     return [name for name, _ in peer.params if name not in LINE] if peer.scheme == "serial" else []
 
 

@@ -1,11 +1,12 @@
-"""Tells peers, and asks the bus, what follows from adverts: a bounded part at a time.
+"""Carries out what follows from adverts, for peers and for the bus: a bounded part at a time.
 
 Rules
-- A change of a route is noted, and done in a ``step``, which looks at STEP pairs of a route and a link. So a peer
-  that advertises hundreds of routes to dozens of others keeps nobody waiting. Of several changes the last counts.
-- What is noted of a route is done before a message of it goes anywhere (``settle``): public peers drop messages of
-  routes that they were told no intent of.
-- A newcomer is told all routes in steps as well, and so is everybody what it was told, every REFRESH_SECONDS.
+- A change of a route is noted, and carried out in a ``step``, which looks at STEP pairs of a route and a link. So a
+  peer that advertises hundreds of routes to dozens of others keeps nobody waiting. Of several changes the last
+  counts.
+- Noted changes of a route are carried out before a message of it goes anywhere (``settle``): public peers drop
+  messages of routes without an intent.
+- A newcomer is told all routes in steps as well, and every REFRESH_SECONDS each peer is told again what it was told.
 """
 
 from collections.abc import Iterator
@@ -26,11 +27,11 @@ from bccnd.relay.moment import Moment
 from bccnd.wire.dndm import messages_pb2 as pb
 from bccnd.wire.dndm.messages import Known
 
-# Between two rounds in which a peer is told everything again: thrice within the time to live.
+# Seconds between two rounds in which a peer is told everything again: three within the time to live.
 REFRESH_SECONDS = TTL_SECONDS / 3
 # Pairs of a route and a link that are looked at before others have their turn: some ten milliseconds.
 STEP = 512
-# Those of one newcomer in a row, and what a message that tells all again counts.
+# Pairs of one newcomer in a row; and the pairs that a message of a refresh counts as.
 SHARE = 64
 AGAIN = 32
 
@@ -41,7 +42,7 @@ class Settling:
         self._routing = routing
         # Routes that have changed, in order.
         self._changed: dict[str, None] = {}
-        # Link -> the routes that it is still to be told, the last first; what it is told again.
+        # Link -> the routes that it must still be told, the last first; and those that it is told again.
         self._untold: dict[int, list[str]] = {}
         self._again: dict[int, Iterator[Known]] = {}
 
@@ -54,7 +55,7 @@ class Settling:
         self._changed[route_id] = None
 
     def settle(self, route_id: str, at: Moment) -> None:
-        """Do now what is noted of a route."""
+        """Carry out the noted changes of a route now."""
         if route_id not in self._changed:
             return
         del self._changed[route_id]
@@ -75,7 +76,7 @@ class Settling:
             self._tell_again(next(iter(self._again)), at)
 
     def greet(self, link: Link, message: pb.Handshake, at: Moment) -> list[Known]:
-        """Fill the handshake with adverts that are short, and return what did not fit. The rest is told in steps."""
+        """Fill the handshake with short adverts, and return those that did not fit. The rest is told in steps."""
         routes = sorted({*self._routing.intents.ids(), *self._routing.interests.ids()}, reverse=True)
         rest: list[Known] = []
         while routes and not rest:
@@ -92,12 +93,12 @@ class Settling:
         return rest
 
     def refresh(self, link: Link, at: Moment) -> None:
-        """Tell it all again, before the time to live ends."""
+        """Tell a peer everything again, before the time to live ends."""
         link.next_refresh = at.monotonic + REFRESH_SECONDS
         self._again[link.number] = _all_again(link)
 
     def part(self, link: Link, at: Moment) -> None:
-        """Take back all that was told, where no peer would notice an end. It is told nothing more."""
+        """Take back all adverts on a link whose peer would not notice its end. The peer is told nothing more."""
         if link.peer and link.scheme != "tcp":
             for message in farewell(link.intents, link.interests):
                 self._state.tell(link, message, at)
@@ -109,7 +110,7 @@ class Settling:
         self._again.pop(link.number, None)
 
     def _tell_some(self, number: int, at: Moment) -> int:
-        """Of what a newcomer is still to be told; the others have their turn then. How much it was."""
+        """Tell a newcomer some of its routes; then others have their turn. Returns how many it was told."""
         routes, link = self._untold.pop(number), self._state.links[number]
         some, rest = routes[-SHARE:], routes[:-SHARE]
         for route_id in reversed(some):
@@ -127,7 +128,7 @@ class Settling:
             self._again[number] = batches
 
     def _differing(self, link: Link, route_id: str, at: Moment) -> list[Known]:
-        """What a link is to be told of a route, and was not."""
+        """What a link must be told about a route, and was not."""
         if link.peer is None:
             return []
         fresh = at.monotonic + REFRESH_SECONDS

@@ -1,10 +1,10 @@
-"""Which adverts of peers the bus has room for: the daemon bounds what each of its clients subscribes to, and watches.
+"""Decides which adverts of peers get room: the daemon bounds the subscriptions and watches of each client.
 
 Rules
-- Where there is no room for a route, the link that has most gives its newest one for it, if that leaves it as many
-  as the other has then. So one peer takes from others no more than its share, and all that is free.
-- A route counts for one link: of those that advertise it, the one that has least.
-- What has no room waits. When there is room, the link that has least is next.
+- If there is no room for a route, the link with most gives up its newest route for it, as long as it keeps as many as
+  the other then has. So a peer may take everything that is free, but no more than its share from others.
+- A route counts for one link: of those that advertise it, the one with least.
+- Routes without room wait. When there is room, the link with least is next.
 """
 
 from collections.abc import Collection
@@ -14,13 +14,13 @@ class Shares:
     """Routes by id, and links by number."""
 
     def __init__(self) -> None:
-        # Route -> the link that it counts for; link -> its routes, in order: those that are heard, those that wait.
+        # Route -> the link that it counts for; link -> its routes in order: those with room, and those that wait.
         self._owners: dict[str, int] = {}
         self._heard: dict[int, dict[str, None]] = {}
         self._waiting: dict[int, dict[str, None]] = {}
 
     def account(self, route_id: str, links: Collection[int]) -> None:
-        """These advertise a route. One that waits is tried again for a link that it did not count for."""
+        """These links advertise a route. If it waits, it is tried again for a link that it did not count for."""
         before = self._owners.get(route_id)
         counted = route_id in self._heard.get(-1 if before is None else before, ())
         others = {link: self._has(link) - (counted and link == before) for link in links}
@@ -36,7 +36,7 @@ class Shares:
         return route_id in self._waiting.get(self._owners.get(route_id, -1), ())
 
     def refuse(self, route_id: str) -> str | None:
-        """There is no room for it: it waits, unless a route gives way, which waits instead and is returned."""
+        """There is no room for a route. It waits, or another one waits in its place, which is returned."""
         owner = self._owners[route_id]
         self._leave(route_id)
         most = max(self._heard, key=self._has, default=owner)
@@ -50,7 +50,7 @@ class Shares:
         return giver
 
     def resume(self) -> str | None:
-        """The next that waits, which does so no more; None if none does."""
+        """The next waiting route, which gets room now; None if none waits."""
         if not self._waiting:
             return None
         link = min(self._waiting, key=self._has)
@@ -61,7 +61,7 @@ class Shares:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """How many routes wait."""
         return sum(map(len, self._waiting.values()))
 
     def _has(self, link: int) -> int:

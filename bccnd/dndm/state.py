@@ -1,4 +1,4 @@
-"""What the parts of the gateway share: its links, and what it wants done."""
+"""The state that the parts of the gateway share: its links, and the effects to carry out."""
 
 from collections import Counter
 
@@ -10,7 +10,7 @@ from bccnd.wire.dndm.messages import Known, encode
 
 
 class State:
-    """``counts``: of links that are closed, and of the bus."""
+    """``counts``: those of closed links, and of the bus."""
 
     def __init__(self, options: Options) -> None:
         self.options = options

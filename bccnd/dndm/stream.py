@@ -1,11 +1,11 @@
 """A connection of a gateway as a descriptor: a socket of TCP, or the device of a serial line.
 
 Rules
-- READ_BYTES are read in a turn of the loop, and none while ``hold`` is in force: so each peer has its turn, and one
-  that sends faster than its bytes are worked on waits.
+- READ_BYTES are read in a turn of the loop, and none while ``hold`` is in force. So each peer has its turn, and one
+  that sends faster than the gateway works has to wait.
 - A frame is written with one write, as far as there is room: public peers read a frame with one read. The rest waits
-  here, and goes on when there is room.
-- That it has ended is said once, never within a call of the owner, and not after ``close``.
+  here until there is room.
+- The end is reported once, never within a call of the owner, and not after ``close``.
 """
 
 import os
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-# A large frame takes a hundred turns, and the smallest ones come a thousand at a time.
+# With this, a large frame takes a hundred turns, and the smallest ones come a thousand at a time.
 READ_BYTES = 32_768
 
 ENDED = "ended by the peer"
@@ -30,7 +30,7 @@ class Owner(Protocol):
 
 
 class Stream:
-    """``shut`` closes the descriptor, which does not block. ``waiting``: bytes that are still to be written."""
+    """``shut`` closes the descriptor, which must not block. ``waiting``: bytes that are still to be written."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""TCP: where peers come in, and how they are dialled."""
+"""TCP: listening for peers, and dialling them."""
 
 import socket
 from asyncio import AbstractEventLoop
@@ -27,7 +27,7 @@ def endpoint(peer: Peer) -> tuple[str, int]:
 
 
 def bound(peer: Peer, kind: socket.SocketKind) -> socket.socket:
-    """A socket at the address of ``peer``, which is one of this host.
+    """A socket bound to the address of ``peer``, which must be one of this host.
 
     Raises ``UnavailableError``, ``RefusedError`` or ``ConfigError``, which name it.
     """
@@ -48,7 +48,7 @@ def bound(peer: Peer, kind: socket.SocketKind) -> socket.socket:
 
 
 class Listener:
-    """Calls ``accepted`` with each connection and the address that it comes from."""
+    """Calls ``accepted`` with each connection and its address."""
 
     def __init__(self, loop: AbstractEventLoop, peer: Peer, accepted: Accepted) -> None:
         self._loop = loop
@@ -77,13 +77,13 @@ class Listener:
                     self._loop.remove_reader(self.socket)
                     self._loop.call_later(AGAIN_SECONDS, self._go_on)
                     return
-                continue  # one that had gone already
+                continue  # the peer has already gone
             prepare(made)
             self._accepted(made, address[0])
 
 
 async def dial(loop: AbstractEventLoop, peer: Peer) -> socket.socket:
-    """A connection to a peer. Raises ``OSError``: that of the last of its addresses."""
+    """A connection to a peer. Raises the ``OSError`` of the last address that was tried."""
     host, port = endpoint(peer)
     failure = OSError("has no address")
     for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):

@@ -1,4 +1,4 @@
-"""What a peer is told, in short messages: public peers read a frame with one read, and a long one comes in two."""
+"""Puts what a peer is told into short messages: public peers read each frame with one read."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -8,10 +8,10 @@ from bccnd.wire.dndm import messages_pb2 as pb
 from bccnd.wire.dndm.peers import Peer
 from bccnd.wire.dndm.routes import Hashed, Route
 
-# Of all adverts of ours, in seconds; the usual one of public peers.
+# Seconds that our adverts live: the usual time of public peers.
 TTL_SECONDS = 60.0
 TTL_NS = int(TTL_SECONDS * 1e9)
-# Bytes of a message with several entries: with its header it goes in one packet over Ethernet.
+# Bytes of a message with several entries: with its header it fits one packet on Ethernet.
 BATCH_BYTES = 1200
 
 Kind = type[pb.Intent] | type[pb.Interest]
@@ -19,7 +19,7 @@ Adverts = list[pb.Intent | pb.Interest]
 
 
 def as_told(route: Route) -> str:
-    """A hash alone gets an empty prefix: public peers refuse what they send themselves."""
+    """The text of a route. A hash alone gets an empty prefix: public peers refuse the form that they send."""
     if isinstance(route, Hashed) and route.prefix is None:
         return str(Hashed("", route.digest))
     return str(route)
@@ -28,7 +28,7 @@ def as_told(route: Route) -> str:
 def change(
     kind: Kind, told: dict[str, Told], route_id: str, route: Route | None, hops: int | None, fresh: float
 ) -> pb.Intent | pb.Interest | None:
-    """What to tell a peer that was ``told`` something else, or nothing to; ``hops``: None to take it back."""
+    """The message for a peer that was ``told`` something else, or nothing. ``hops``: None to take the advert back."""
     before = told.get(route_id)
     if hops is None:
         if before is None:
@@ -55,13 +55,13 @@ def taken_back(kind: Kind, told: Told) -> pb.Intent | pb.Interest:
 def farewell(
     intents: Mapping[str, Told], interests: Mapping[str, Told]
 ) -> Iterator[pb.Intents | pb.Interests]:
-    """All that a peer was told, taken back."""
+    """Messages that take back everything a peer was told."""
     yield from map(_intents, _batches(pb.Intent, intents, taken_back))
     yield from map(_interests, _batches(pb.Interest, interests, taken_back))
 
 
 def intents_again(told: Mapping[str, Told]) -> Iterator[pb.Intents]:
-    """As it is when a message is taken: others may follow later, and something be taken back meanwhile."""
+    """Messages that tell intents again, each as things are when it is taken: others may follow later."""
     yield from map(_intents, _batches(pb.Intent, told, advert))
 
 
@@ -98,7 +98,7 @@ def _batches(
 
 
 def peers_messages(link: Link, about: Iterable[Peer], *, remove: bool) -> Iterator[pb.Peers]:
-    """News of other peers, as far as the link does not know it, and of those alone that can be dialled."""
+    """News about other peers that can be dialled, as far as the link does not know it."""
     message = pb.Peers(remove=remove)
     for peer in about:
         if not has_identity(peer) or (link.peer and link.peer.place == peer.place):

@@ -1,12 +1,12 @@
-"""What is wrong with which peers, as far as the gateway has seen it: for ``bccn doctor``. No I/O and no clock.
+"""The troubles with peers that the gateway has seen, for ``bccn doctor``. No I/O and no clock.
 
 Rules
-- A peer that the settings name is away once it could not be reached, was let go, or went, until its handshake is
-  done. So is a device at which peers are waited for, until it can be opened.
-- Of others it is noted that they were let go, and why. One that comes and goes does nothing wrong.
-- What others can make grow is bounded: the oldest goes.
-- The worst come first: who is away, the longest first; who loses messages, the most first; who was let go, the latest
-  first.
+- A peer that the settings name is away from the time it could not be reached, was let go, or left, until its
+  handshake is done. A device to listen on is away until it can be opened.
+- Of other peers it is noted that they were let go, and why. A peer that comes and goes does nothing wrong.
+- What other peers can make grow is bounded: the oldest goes.
+- The worst come first: peers that are away, the longest first; peers that lose messages, the most first; peers that
+  were let go, the latest first.
 """
 
 from collections.abc import Collection, Iterable
@@ -17,16 +17,16 @@ from bccnd.beside.answers import Form
 from bccnd.dndm.link import Link
 from bccnd.wire.dndm.peers import Peer
 
-# Others that are remembered: peers that were told of and are not reached, and peers that were let go.
+# Other peers that are remembered: those that peers named and that are not reached, and those that were let go.
 OTHERS_LIMIT = 128
-# Seconds for which it is said that a peer was let go.
+# Seconds for which a peer that was let go is reported.
 LET_GO_SECONDS = 3600.0
-# Characters of the name of a peer, which it may choose, and of a reason.
+# Characters of a peer's name, which the peer chooses, and of a reason.
 NAME_LIMIT, REASON_LIMIT = 160, 120
 # The peer has another connection: no reason to look at it.
 TWICE = "twice"
 
-# What a gateway answers to who asks (``bccnd.beside.answers``).
+# The form of a gateway's answers (``bccnd.beside.answers``).
 FORM = Form(
     "gateway", "trouble", "troubles", 16,
     texts=("version", "state", "reason", "bus", "peer", "kind"),
@@ -40,7 +40,7 @@ Place = tuple[str, str]
 
 @dataclass(slots=True)
 class Trouble:
-    """``since``: of the first time in a row, ``at``: of the last one, of ``count``."""
+    """``since``: the first time in a row; ``at``: the last time; ``count``: how many times."""
 
     peer: str
     reason: str
@@ -50,7 +50,7 @@ class Trouble:
 
 
 class Troubles:
-    """Peers by their place: scheme and address. Times in monotonic seconds."""
+    """Troubles by the peer's scheme and address. Times in monotonic seconds."""
 
     def __init__(self) -> None:
         self._named: set[Place] = set()
@@ -58,15 +58,15 @@ class Troubles:
         self._let_go: dict[Place, Trouble] = {}
 
     def expect(self, peers: Iterable[Peer]) -> None:
-        """The settings name these, and no others."""
+        """Set the peers that the settings name."""
         self._named = {peer.place for peer in peers}
 
     def away(self, peer: Peer, reason: str, now: float) -> bool:
-        """It is not there; whether the reason is news."""
+        """A peer is away. Whether the reason is new."""
         return self._note(self._away, peer.place, str(peer), reason, now)
 
     def ended(self, whence: Peer, name: str, reason: str, now: float, *, let_go: bool) -> None:
-        """A connection has ended. ``whence``: who was dialled, or where it came from; ``let_go``: by the gateway."""
+        """A connection has ended. ``whence``: the dialled peer, or its origin; ``let_go``: the gateway ended it."""
         if reason == TWICE:
             return
         if whence.place in self._named:
@@ -75,12 +75,12 @@ class Troubles:
             self._note(self._let_go, whence.place, name, reason, now)
 
     def over(self, *places: Place) -> None:
-        """They are there."""
+        """These peers are there again."""
         for place in places:
             self._away.pop(place, None)
 
     def rows(self, links: Iterable[Link], now: float) -> list[dict[str, Any]]:
-        """What ``FORM`` has of each trouble, the worst first."""
+        """The rows of an answer, in ``FORM``, the worst first."""
         away = [self._away[place] for place in self._away.keys() & self._named]
         let_go = [each for each in self._let_go.values() if now - each.at < LET_GO_SECONDS]
         slow = [link for link in links if link.counts["slow"] and link.peer]
@@ -110,6 +110,6 @@ class Troubles:
 
 
 def _row(kind: str, trouble: Trouble, seconds: float) -> dict[str, Any]:
-    """``seconds``: how long it lasts, or ago."""
+    """The row of a trouble. ``seconds``: how long it lasts, or how long ago it was."""
     about = {"peer": trouble.peer, "kind": kind, "reason": trouble.reason}
     return about | {"seconds": round(seconds, 1), "count": trouble.count}

@@ -1,4 +1,4 @@
-"""What is known of a bus, for ``findings``: gathered by ``bccn doctor``, or by a door for its page."""
+"""The facts about a bus that ``findings`` judges: ``bccn doctor`` gathers them, or a door for its page."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,9 +27,9 @@ class Facts:
                   does not answer)
     detail, remedy  more about that, where more is known
     status        the daemon's answer, as are ``clients`` and ``sources``
-    rights        of the caller, by name
+    rights        those of the caller, by name
     rights_by_program  the programs that the settings grant rights to
-    daemon_pid    as we see it
+    daemon_pid    in our pid namespace
     elsewhere     whether the daemon is in another network namespace than we are
     loopback      a round trip on a local channel
     returns       whether a datagram came back from the segment

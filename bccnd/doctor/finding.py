@@ -1,4 +1,4 @@
-"""One thing that is found of a bus: how bad it is, and what to do."""
+"""One result of a check of the bus: how bad it is, and what to do."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -46,7 +46,7 @@ def names_of(names: Iterable[str]) -> str:
 
 
 def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """What ``bccn doctor --json`` prints, and a door answers."""
+    """The row that ``bccn doctor --json`` prints, and a door answers with."""
     counts = Counter(finding.level for finding in findings)
     totals = {"problems": counts[Level.PROBLEM], "warnings": counts[Level.WARNING]}
     return totals | {"findings": [asdict(finding) for finding in findings]}

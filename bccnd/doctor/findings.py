@@ -1,5 +1,5 @@
-"""What ``bccn doctor``, and a door for its page, conclude from facts. Each check is a function from ``Facts`` to
-findings, and nothing more.
+"""The checks of ``bccn doctor``, and of a door's page. Each check is a function from ``Facts`` to findings, and
+nothing more.
 
 A check says nothing where its facts are unknown. To add a check, add what it needs to ``Facts`` and ``gather``, write
 a function here, or in ``programs``, and name it in CHECKS.
@@ -19,9 +19,9 @@ from bccnd.wire.verdict import HARMLESS, Verdict, verdict_of
 DATAGRAM_MTU = 1428
 # Seconds. Sequence numbers follow the clock; when they are further ahead, it was set back.
 CLOCK_AHEAD = 1.0
-# A source that loses so much is a reason to look.
+# Percent of loss of a source that is worth a warning.
 LOSS_PERCENT = 1.0
-# The part of a limit that may be in use.
+# The part of a limit that may be in use without a warning.
 SPARE = 0.9
 
 _FIND_SENDER = "see who sends them: tcpdump -A udp port 5400"
@@ -143,7 +143,7 @@ def rights(facts: Facts) -> Iterable[Finding]:
 
 
 def rights_by_program(facts: Facts) -> Iterable[Finding]:
-    """Who leaves before the daemon looks is of no program."""
+    """The daemon does not learn the program of a client that leaves at once."""
     if not facts.rights_by_program or facts.status is None:
         return
     what, refused = "rights", sum(facts.status.get("refused", {}).values())
@@ -331,7 +331,7 @@ def sources(facts: Facts) -> Iterable[Finding]:
 
 
 def _relays(heard: Iterable[Row]) -> str:
-    """By whom sources of other segments are relayed, and how many."""
+    """How many sources come from other segments, and which hosts relay them."""
     by = Counter(row["relayed"]["host"] for row in heard if row.get("relayed"))
     return f"; {by.total()} of other segments, relayed by {names_of(sorted(by))}" if by else ""
 
@@ -357,7 +357,7 @@ def repair(facts: Facts) -> Iterable[Finding]:
 
 
 def _askers(told: Row) -> Iterable[Finding]:
-    """Hosts that miss much of what this one sends."""
+    """Report hosts that miss much of what this one sends."""
     for row in told["askers"]:
         of = f" of {row['sent']} sent" if row["sent"] else ""
         text = f"{row['host']} ({row['peer']}) asked for {row['asked']}{of} in {row['seconds']:.0f} s"
@@ -370,7 +370,7 @@ def _askers(told: Row) -> Iterable[Finding]:
 
 
 def _mended(sources: Iterable[Row]) -> Iterable[Finding]:
-    """Loss that does no harm yet."""
+    """Report loss that was repaired."""
     losses = [(loss_of(row), row) for row in sources if row["peer"] and row.get("repaired")]
     mended = [(loss.before, row) for loss, row in losses if loss.before >= LOSS_PERCENT > loss.after]
     if mended:
@@ -382,7 +382,7 @@ def _mended(sources: Iterable[Row]) -> Iterable[Finding]:
 
 
 def _unrepaired(told: Row, hold_bytes: int | None) -> Iterable[Finding]:
-    """What this host missed and did not get."""
+    """Report messages that this host missed and did not get."""
     if told["given_up"]:
         text = f"{counted(told['given_up'], 'message')} did not come in time"
         remedy = "see whose: bccn who; look at this host's link and buffer: ip -s link; or raise repair.hold_seconds"

@@ -1,18 +1,18 @@
-"""What of a source was lost, as the daemon counts it."""
+"""The loss of a source, as the daemon counts it."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
 class Loss(NamedTuple):
-    """Percent of what a source sent: what was lost ``before`` repair, and what stayed lost ``after`` it."""
+    """The loss of a source, in percent of what it sent: ``before`` repair, and ``after`` it."""
 
     before: float
     after: float
 
 
 def loss_of(source: Mapping[str, Any]) -> Loss:
-    """Of the row of a source; an older daemon does not repair."""
+    """The loss in the row of a source. Rows of an older daemon have no repair."""
     lost, sent = source["lost"], source["received"] + source["lost"]
     if not sent:
         return Loss(0.0, 0.0)

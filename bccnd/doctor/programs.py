@@ -1,7 +1,7 @@
-"""What is wrong with the programs beside the daemon, by what they say of themselves: uplinks, gateways to robots.
+"""Checks of the programs beside the daemon, by what they report about themselves: uplinks, gateways to robots.
 
-Any program may answer as they do, though under its own name alone. So what to do never comes from an answer, and what
-is said is shown as it is where it has no meaning here.
+Any program may answer as they do, though only under its own name. So remedies never come from an answer, and a reason
+that is not known here is shown as it is.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from bccnd.process.standard_streams import counted
 
 UPLINKS, ROBOTS = "uplinks", "robots"
 
-# Why a gateway let a connection go, and what to do.
+# Why a gateway ended a connection, and what to do.
 LET_GO = {
     "me": (
         "it names no address, or another one than it has",
@@ -46,7 +46,7 @@ LET_GO = {
 }
 # How the system, or the gateway, says that a device is not there any more.
 GONE = "No such file or directory", "No such device", "Input/output error", "ended by the peer"
-# What a gateway lost, as a finding, and what to do.
+# What a gateway lost, in words, and what to do.
 LOST = {
     "too large for the segment": (
         "{} too large for a datagram: programs of this host alone got it, on local/dndm/, and peers",

@@ -1,7 +1,7 @@
-"""What the connections of each user hold: how many there are, and how many bytes wait in them.
+"""How many connections each user has, and how many bytes wait in them.
 
 A place is taken when a connection is accepted and given back when it is gone; the bytes are reported after each turn
-of a connection. When a user is beyond its bound, the heaviest connection of that user is named, to be dropped.
+of a connection. When a user exceeds its bound, its heaviest connection is named, to be dropped.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ class Accounts:
             del self._places[uid]
 
     def weigh(self, connection: Hashable, uid: int, weight: int) -> Hashable | None:
-        """Note what a connection holds now. The one to be dropped for it, or None."""
+        """Note how many bytes a connection holds now. Returns the connection to drop for it, or None."""
         before = self._weights.get(connection, (uid, 0))[1]
         if weight:
             self._weights[connection] = uid, weight

@@ -1,16 +1,16 @@
-"""What replays share: the folder of the recorder, a thread that reads it, and who has how many of them.
+"""What replays share: the recorder's folder, a thread that reads it, and the number of replays of each user.
 
-The dearest request is one that reads everything and gets nothing, as no credit bounds it. So it is paid for in turns.
+The most expensive request reads everything and sends nothing, so that no credit bounds it. Turns bound it instead.
 
 Rules
-- One thread reads for all, so all replays together take one core at most, and none of the loop's.
+- One thread reads for all. So all replays together take one core at most, and none of the loop's time.
 - Each call reads one portion. Users take turns, and the replays of a user among themselves.
-- A replay has one portion: it asks for the next when its peer has taken that.
+- A replay holds one portion: it asks for the next one when its peer has taken that.
 - ``limits.REPLAYS`` and ``USER_REPLAYS`` bound how many there are.
-- The interval at which threads make way is that of the whole process. The door has no thread but this one and the
-  loop's, and without this one nobody makes way.
-- A door that stops waits for the portion that is being read, which is bounded: a thread that Python leaves behind
-  while it is in Arrow could abort the process.
+- The interval at which threads switch is that of the whole process. The door has only this thread and the loop's, so
+  that it matters only here.
+- A door that stops waits for the portion that is being read, which is bounded: if Python exits while a thread is
+  inside Arrow, that could abort the process.
 """
 
 import sys
@@ -35,24 +35,24 @@ TOO_MANY = b"limit: the door has too many replays"
 TOO_MANY_OF_USER = b"limit: this user has too many replays"
 FAULT = b"unavailable the door cannot read its recordings"
 
-# After how long the thread makes way for the loop, whose turns are shorter than the usual 5 ms.
+# How long the thread runs before it makes way for the loop; the usual 5 ms are longer than the loop's turns.
 SWITCH_SECONDS = 0.0005
 
 
 class Archive:
-    """``folder``: where the recorder of this host writes, None without one; a reload may set it. ``replays``: now."""
+    """``folder``: where the recorder of this host writes, or None; a reload may set it. ``replays``: how many run."""
 
     def __init__(self, loop: AbstractEventLoop, folder: Path | None) -> None:
         self.folder = folder
         self.replays = 0
         self._loop = loop
         self._of_user: Counter[int] = Counter()
-        self._waiting: OrderedDict[int, deque[Loan]] = OrderedDict()  # by user: whoever waits for a portion
+        self._waiting: OrderedDict[int, deque[Loan]] = OrderedDict()  # by user: those that wait for a portion
         self._thread: ThreadPoolExecutor | None = None
         self._is_reading = False
 
     def lend(self, uid: int) -> "Loan | bytes":
-        """Something to read with, for one replay; or why there is none."""
+        """A loan for one replay, or the reason why there is none."""
         if self.folder is None:
             return NONE
         if self.replays >= limits.REPLAYS:
@@ -74,12 +74,12 @@ class Archive:
         return self._loop.call_later(seconds, callback)
 
     def wait(self, loan: "Loan") -> None:
-        """For its turn."""
+        """Put the loan in line for its turn."""
         self._waiting.setdefault(loan.uid, deque()).append(loan)
         self._turn()
 
     def give_back(self, loan: "Loan") -> bool:
-        """Whether it waited for its turn, which it now never has."""
+        """Take a loan back. Whether it was still waiting for its turn."""
         is_waiting = loan in (waiting := self._waiting.get(loan.uid, deque()))
         if is_waiting:
             waiting.remove(loan)
@@ -127,7 +127,7 @@ class Archive:
 
 
 class Loan:
-    """What one replay reads with. ``begin`` comes first, ``close`` once, at the end."""
+    """The access of one replay to the record. Call ``begin`` first, and ``close`` once, at the end."""
 
     def __init__(self, archive: Archive, uid: int, folder: Path) -> None:
         self.uid = uid
@@ -148,12 +148,12 @@ class Loan:
         self._asked = host, span
 
     def next(self, taker: Callable[[Portion | bytes], None]) -> None:
-        """``taker`` gets the next portion, later, or the reason why there is none."""
+        """Have ``taker`` called later with the next portion, or with the reason why there is none."""
         self._taker = taker
         self._archive.wait(self)
 
     def after(self, seconds: float, callback: Callable[[], None]) -> None:
-        """One call at a time, while it is not closed."""
+        """Have ``callback`` called later, unless the loan is closed by then. One such call at a time."""
         self._timer = self._archive.later(seconds, callback)
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class Loan:
     # --- for the archive ---
 
     def read(self) -> Portion:
-        """In the thread."""
+        """Runs in the thread."""
         if self._record is None:
             from bccnd.mux.record import Record  # pyarrow takes a quarter of a second, where it is installed
 
@@ -180,7 +180,7 @@ class Loan:
     def has_read(self, found: Portion | bytes) -> None:
         taker, self._taker = self._taker, None
         if not self.is_closed:
-            assert taker  # noqa: S101 - who reads has asked
+            assert taker  # noqa: S101 - only a loan that was asked reads
             taker(found)
         elif self._record:
             self._record.close()

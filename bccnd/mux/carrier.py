@@ -6,18 +6,18 @@ from bccnd.mux import limits
 
 
 class CarrierError(Exception):
-    """The peer does not speak what the carrier does. The connection is dropped once ``outgoing`` is sent."""
+    """The peer does not speak the carrier's protocol. The connection is dropped once ``outgoing`` is sent."""
 
 
 class Carrier(Protocol):
     def received(self, data: bytes, most: int = limits.FRAMES, /) -> bytes:
-        """What of these bytes of the socket is for the endpoint. Raises ``CarrierError``.
+        """Decode bytes from the socket; returns those for the endpoint. Raises ``CarrierError``.
 
-        It takes about so many frames at ``most``; then it ``is_behind``, and ``received(b"")`` goes on.
+        It takes about ``most`` frames at a time; then it ``is_behind``, and ``received(b"")`` goes on.
         """
 
     def outgoing(self, data: bytes = b"") -> bytes:
-        """What goes to the socket: what the carrier has to say itself, then ``data`` of the endpoint.
+        """The bytes for the socket: the carrier's own first, then ``data`` of the endpoint.
 
         There is no ``data`` before it ``is_ready``.
         """
@@ -30,23 +30,23 @@ class Carrier(Protocol):
 
     @property
     def has_ended(self) -> bool:
-        """The peer has said that nothing more comes."""
+        """Whether the peer has said that nothing more comes."""
 
     @property
     def chatter(self) -> int:
-        """How much has come so far that carried nothing."""
+        """How many units have come so far that carried no data."""
 
     @property
     def replies(self) -> int:
-        """Bytes that it has to say itself, for something that came."""
+        """Bytes of its own replies that are not sent yet."""
 
     @property
     def frames(self) -> int:
-        """How many have come so far."""
+        """How many frames have come so far."""
 
     @property
     def held(self) -> int:
-        """Bytes of something that has not come as a whole, or was not looked at."""
+        """Bytes of an incomplete frame, and of frames not yet decoded."""
 
 
 class Plain:
@@ -63,21 +63,22 @@ class Plain:
         return data
 
 
-# What text, an empty line, or the hello of TLS can begin with: tags of nothing that comes first.
+# Bytes that text, an empty line or a TLS hello can begin with, and no first chunk of bpmux.
 _FOREIGN = frozenset((*b"\r\n", *range(0x10, 0x80)))
-# But for these: a peer that leaves at once closes and cancels the top level. No reason is as long as a letter says.
+# Except these: a peer that leaves at once closes and cancels the top level. A letter in the second byte would mean a
+# longer reason than any.
 _FAREWELL = frozenset((*range(0x2C, 0x30), *range(0x4C, 0x50)))
 _TEXT = frozenset(range(0x20, 0x7F))
 _TLS_HELLO = b"\x16"
 
 
 def is_foreign(first: bytes) -> bool:
-    """Whether what a connection begins with is no bpmux, as far as two bytes show."""
+    """Whether the first two bytes of a connection show that it does not speak bpmux."""
     return first[0] in _FOREIGN and (first[0] not in _FAREWELL or (len(first) > 1 and first[1] in _TEXT))
 
 
 def foreign_line(first: bytes) -> bytes:
-    """For whoever speaks something else, or nothing: a person, or the program that a person started."""
+    """The line for a peer that does not speak bpmux, or says nothing: perhaps a person."""
     if first[:1] == _TLS_HELLO:
         return b"bccnd-mux: this socket carries bpmux without TLS (clients/BPMUX.md)\n"
     if b" HTTP/1" in first:

@@ -1,14 +1,15 @@
-"""One connection of a peer: a stream socket, what it is carried by, an endpoint, and its conversation.
+"""One connection of a peer: a stream socket, its carrier, an endpoint, and its conversation.
 
 Rules
-- It is read only while the peer reads what it causes itself (``Endpoint.replies``), and when all that it has sent is
-  judged: of that so much in a turn as is some milliseconds of work, whatever it is. Those of a user take turns
-  (``turns.py``), and so they do to write.
-- Bytes for the peer are made when the socket has taken those before: what it does not take waits where it can be
-  cancelled, in the endpoint.
+- It is read only while the peer reads the replies that it causes (``Endpoint.replies``), and once everything it has
+  sent is judged. A turn judges some milliseconds of work. The connections of a user take turns (``turns.py``), to
+  read and to write.
+- Bytes for the peer are made only when the socket has taken those before. The rest waits in the endpoint, where it
+  can be cancelled.
 - What several sessions have for the peer in one round of the loop goes out together.
-- Whoever has not said and granted anything in time is dropped, and so is whoever does not answer heartbeats.
-- A peer that takes nothing more has what it sent judged to its end. When it is gone, that still goes to the daemon,
+- A peer that has not sent a chunk and granted credit in time is dropped, and so is one that does not answer
+  heartbeats.
+- If a peer takes nothing more, everything it sent is still judged. When it is gone, that still goes to the daemon,
   for LINGER_SECONDS.
 """
 
@@ -38,7 +39,7 @@ log = structlog.get_logger()
 class House:
     """What all connections share.
 
-    ``archive``: what is recorded here; ``counts``: what happened, by name; ``dropped``: connections, by reason.
+    ``archive``: the recordings of this host; ``counts``: events, by name; ``dropped``: connections, by reason.
     """
 
     def __init__(
@@ -56,8 +57,8 @@ class House:
 
 
 class Connection:
-    """``chatter``: chunks a second that move nothing, 0 for any number. ``turned_away``: see ``Conversation``.
-    ``early``: what has come for the endpoint already.
+    """``chatter``: most chunks a second that carry no data, 0 for no limit. ``turned_away``: see ``Conversation``.
+    ``early``: bytes for the endpoint that have already come.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Connection:
         self._has_begun = False  # its first bytes have come
         self._is_greeted = self._is_awake = self._is_gone = self._is_read = False
         self._is_broken = False  # the peer takes nothing more
-        self._has_turn = False  # it waits for it, to judge more of what has come or to read
+        self._has_turn = False  # it waits for a turn, to judge more or to read
         self._endpoint = endpoint = Endpoint(self._loop.time(), limits.ENDPOINT)
         lend = partial(house.archive.lend, peer.uid)
         connect = house.daemon.connector(peer)
@@ -119,10 +120,10 @@ class Connection:
         self._house.judging.wait(self.peer.uid, self._turn)
 
     def _turn(self, share: int) -> int:
-        """Read, if all that came before is judged, and judge so much of it."""
+        """Judge ``share`` of what has come; read first, if all before is judged. Returns the work done."""
         self._has_turn = False
         if self._is_gone or (self._replies > limits.REPLIES and not self._is_broken):
-            return 0  # it reads on, perhaps, once the peer has read
+            return 0  # it may read on once the peer has read
         before = self._work
         early, self._early = self._early, b""
         if early:
@@ -135,11 +136,11 @@ class Connection:
 
     @property
     def _work(self) -> int:
-        """In chunks, so far."""
+        """Work done so far, in chunks."""
         return self._endpoint.work + limits.FRAME * self._carrier.frames
 
     def _read(self) -> bytes:
-        """Empty if there is nothing yet, and at the end, which drops the connection."""
+        """Bytes from the socket; empty if there are none yet, and at the end, which drops the connection."""
         try:
             data = self._socket.recv(limits.READ)
         except BlockingIOError:
@@ -154,7 +155,7 @@ class Connection:
         return data
 
     def _judged(self, deal: Callable[[bytes, int], None], data: bytes, share: int) -> None:
-        """What the peer does wrong ends the connection."""
+        """Call ``deal``. A mistake of the peer ends the connection."""
         try:
             deal(data, share)
         except CarrierError as error:
@@ -170,7 +171,7 @@ class Connection:
             self._say_last(b"", "left")
 
     def _take(self, data: bytes, share: int) -> None:
-        """What has come for the endpoint, or some more of what came before."""
+        """Give the endpoint what has come, or let it go on with what came before."""
         if data or self._endpoint.is_behind:
             if not self._has_begun:
                 self._has_begun = True
@@ -191,7 +192,7 @@ class Connection:
         return self._carrier.is_behind or self._endpoint.is_behind
 
     def _go_on(self) -> None:
-        """Judge more of what has come, in a turn of its own, or else read, unless the peer does not."""
+        """Judge more in another turn, if something is left, else read; neither while the peer does not read."""
         if self._is_broken or (self._is_behind and self._replies <= limits.REPLIES):
             self._stop_reading()
             if not self._has_turn:
@@ -206,7 +207,7 @@ class Connection:
         return self._endpoint.replies + self._carrier.replies
 
     def _bound_chatter(self, now: float) -> None:
-        """Raises ``BpmuxError`` for a peer that says too much that means nothing."""
+        """Raises ``BpmuxError`` for a peer that sends too many chunks without data."""
         if self._chatter_limit:
             chatter = self._endpoint.chatter + self._carrier.chatter
             seconds = now - self._chatter_since
@@ -240,7 +241,7 @@ class Connection:
         self._house.writing.take(self.peer.uid, self._write)
 
     def _write(self, share: int) -> int:
-        """So many bytes, or a piece more."""
+        """Write about ``share`` bytes, at most a piece more. Returns how many."""
         self._is_awake = False
         if self._is_gone or self._is_broken:
             return 0
@@ -261,7 +262,7 @@ class Connection:
         return written
 
     def _send(self) -> bool:
-        """False: the connection is gone."""
+        """Send what is unsent. False if the connection is gone."""
         try:
             self._unsent = self._unsent[self._socket.send(self._unsent) :]
         except BlockingIOError:
@@ -281,7 +282,7 @@ class Connection:
             self._wake()
 
     def _settle(self) -> None:
-        """After a turn: who may go on, what is held, and whether all is said."""
+        """After a turn: let others go on, note what is held, and see whether everything is said."""
         self._conversation.sent()
         if self._conversation.is_over and not self._unsent:
             self.drop("silent" if self._conversation.is_silent else "left")
@@ -309,7 +310,7 @@ class Connection:
             self.drop("turned away")
         elif self._has_begun:
             self.drop("no greeting")
-        else:  # perhaps a person, who waits for something to read
+        else:  # perhaps a person who waits for an answer
             self._say_last(foreign_line(b""), "no greeting")
 
     def _on_deadline(self) -> None:
@@ -325,11 +326,11 @@ class Connection:
     # --- the end ---
 
     def part(self, reason: bytes) -> None:
-        """Take leave: the peer hears why, if it reads."""
+        """End the conversation; the peer learns why, if it reads."""
         self._conversation.part(reason)
 
     def _say_last(self, line: bytes, why: str) -> None:
-        """A last word in clear, to who does not speak bpmux."""
+        """Send a last line in clear, to a peer that does not speak bpmux."""
         with suppress(OSError, CarrierError):
             self._socket.send(self._carrier.outgoing(line))
             self._socket.shutdown(socket.SHUT_WR)
@@ -353,7 +354,7 @@ class Connection:
         self._linger_on()
 
     def _linger_on(self) -> None:
-        """The place and the bytes are this user's until nothing waits for the daemon any more."""
+        """Charge the user for the place and the bytes until nothing waits for the daemon any more."""
         accounts, uid = self._house.accounts, self.peer.uid
         if len(self._conversation):
             accounts.weigh(self, uid, self._conversation.waiting)

@@ -1,11 +1,11 @@
-"""One connection as its events say: what a peer opens and asks, and who answers it.
+"""One connection as a sequence of events: what the peer opens and asks, and which speaker answers it.
 
 Rules
-- It decides, and does no I/O: ``connect`` makes links to the daemon, ``wake`` has what there is to send sent.
-- ``handle`` gets what the endpoint reports. What a speaker takes in one turn goes to the daemon in one go.
-- What is not known is refused with an error as its reason. Nothing is refused in silence.
-- ``waiting`` counts what waits for the daemon, and what was read of it and found no room in the endpoint, which
-  counts what waits for the peer.
+- It decides, and does no I/O: ``connect`` makes links to the daemon, ``wake`` asks the connection to send.
+- ``handle`` gets the endpoint's events. What a speaker takes in one turn goes to the daemon in one go.
+- An unknown channel or request is refused with an error as its reason. Nothing is refused in silence.
+- ``waiting`` counts bytes that wait for the daemon, and those of the daemon that found no room in the endpoint. The
+  endpoint counts what waits for the peer.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ Lend = Callable[[], Tape | bytes]
 Errands = Callable[[Room, Request, Connect, bytes], Errand]
 
 VERSION = f"bccnd-mux {__version__}".encode()
-# Of a pattern, with the times of a replay, of where a page of sources begins, and of clients that are left out.
+# Bytes of an argument: pattern and times of a replay, cursor of a page of sources, clients to leave out.
 ARGUMENT_LIMIT = 1024
 
 UNKNOWN = (
@@ -51,15 +51,15 @@ BAD_ARGUMENT = b"bad-pattern it is 1 to 1024 printable characters"
 
 
 def _is_argument(text: bytes) -> bool:
-    """A newline would have the daemon answer as to a person at a terminal."""
+    """Whether an argument is printable: at a newline the daemon would answer as to a person at a terminal."""
     return 0 < len(text) <= ARGUMENT_LIMIT and text.isascii() and text.decode().isprintable()
 
 
 class Conversation:
-    """``turned_away``: the reason for which this peer gets nothing; empty for one that is served.
+    """``turned_away``: the reason why this peer is not served; empty for one that is.
 
-    ``is_over``: the peer has left, or does not answer any more. ``lend`` gives a replay what it reads with, or says
-    why not.
+    ``is_over``: the peer has left, or does not answer any more. ``lend`` gives a replay its loan, or the reason why
+    not.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Conversation:
         self._turned_away = turned_away
         self._speakers: dict[Channel | Request, Speaker] = {}
         self._sessions: dict[Channel, Session] = {}  # those of them that take messages
-        self._leaving: set[Speaker] = set()  # their peer is gone, and not all that it sent is taken
+        self._leaving: set[Speaker] = set()  # their peer is gone, and not all it sent is taken
         self._dirty: dict[Session, None] = {}
         self._crowded: dict[Reader, None] = {}
         self._errands: dict[Request, tuple[Errands, bytes]] = {}  # those that wait for their turn
@@ -88,7 +88,7 @@ class Conversation:
             self.part(turned_away)
 
     def __len__(self) -> int:
-        """How many links there are."""
+        """The number of links."""
         return len(self._speakers) + len(self._leaving)
 
     # --- what comes ---
@@ -186,7 +186,7 @@ class Conversation:
             self.waiting += len(asked)
 
     def _take_errand(self, request: Request) -> tuple[Errands, bytes]:
-        """One that waits for its turn, and does so no more."""
+        """Take an errand out of the line. Returns its kind and its question."""
         kind, asked = self._errands.pop(request)
         self.waiting -= len(asked)
         return kind, asked
@@ -227,7 +227,7 @@ class Conversation:
                 self._errand(request, *self._take_errand(request))
 
     def sent(self) -> None:
-        """Something has gone to the peer: of those who waited for room as many go on as it is enough for."""
+        """The peer has taken something: as many speakers that wait for room go on as there is room for."""
         endpoint, crowded = self.endpoint, self._crowded
         is_full = endpoint.queued > limits.QUEUED
         able = (each for each in crowded if not (is_full and endpoint.waiting(each.entity)))
@@ -236,12 +236,12 @@ class Conversation:
             crowded.pop(speaker, None)
             speaker.go_on()
         if going and crowded:
-            self._wake()  # they may have nothing to say, and then nothing else would bring the next ones here
+            self._wake()  # if they have nothing to say, nothing else would let the next ones go on
 
     # --- the end ---
 
     def part(self, reason: bytes = b"") -> None:
-        """End everything that is open, and take leave of the peer."""
+        """End everything that is open, and tell the peer the reason."""
         for speaker in list(self._speakers.values()):
             if reason:
                 speaker.end(reason)
@@ -250,7 +250,7 @@ class Conversation:
         self._wake()
 
     def lost(self) -> None:
-        """The connection is gone: what the peer had sent is still taken."""
+        """The connection is gone: the daemon still gets what the peer had sent."""
         self.is_over = True
         for request in list(self._errands):
             self._take_errand(request)
@@ -261,6 +261,6 @@ class Conversation:
             speaker.lost()
 
     def abandon(self) -> None:
-        """What is not taken by now is given up."""
+        """Give up what the daemon has not taken by now."""
         for speaker in [*self._speakers.values(), *self._leaving]:
             speaker.end()

@@ -3,15 +3,15 @@
     connect --> introduced --> joined --> ended
 
 Rules
-- A link says first whom it speaks for, and waits for the answer, which nobody else sees.
-- Packets are read and sent in batches, by tables in one arena that all links share: a link itself holds nothing.
+- A link first says whom it speaks for, and waits for the answer; its owner does not see that.
+- Packets are read and sent in batches, through one arena that all links share: a link itself has no buffer.
 - Links of a user take turns at being read (``turns.py``).
-- A link that its owner has no appetite for is not read. It is looked at once more, as the daemon may have gone.
-- A daemon that takes nothing more is read to its end.
-- Of one user so many links join at a time, and the others wait here: until a link has joined the daemon counts it
-  against the door, which has no share there that ends.
+- A link is not read while its owner has no appetite. Then only one look is taken, since the daemon may have gone.
+- If the daemon takes nothing more, what it has sent is still read to the end.
+- JOINING links of one user join at a time, and the others wait here: until a link has joined, the daemon counts it
+  against the door, which has no limit there.
 - A user other than root and the door's has half of the links, so that nobody keeps the others out.
-- Whatever fails, the owner is told once, and never while it makes the link.
+- Whatever fails, the owner learns it once, and never while it makes the link.
 """
 
 import os
@@ -29,13 +29,13 @@ from bccnd.mux.turns import Turns
 from bccnd.net.clients import Clients
 from bccnd.net.mmsg import Arena, ReceiveTable
 
-# Of the bus; one more shows that a packet was cut.
+# Bytes of a packet of the bus; one more shows that a packet was cut.
 PACKET_LIMIT = 128 * 1024
-# Packets of one read of a daemon that has gone.
+# Packets of one read from a daemon that has gone.
 BATCH_TO_THE_END = 64
 # Bytes of packets that are sent with one call.
 SCRATCH = 256 * 1024
-# Seconds until a daemon is tried again that has room in its socket, and for which the kernel had none.
+# Seconds until the next try if the daemon's socket has room, and the kernel has no memory.
 AGAIN_SECONDS = 0.01
 
 BUSY = b"unavailable the daemon does not answer"
@@ -45,7 +45,7 @@ TOO_LONG = b"unavailable a packet of the daemon is too long"
 
 
 class Daemon:
-    """Where the daemon is, and what all links to it share. ``links``: how many there are, ``most`` at a time."""
+    """The daemon's address, and what all links to it share. ``links``: how many there are; ``most``: their limit."""
 
     def __init__(self, loop: AbstractEventLoop, path: str, most: int) -> None:
         self.loop = loop
@@ -67,13 +67,13 @@ class Daemon:
         return "\0" + self.path[1:] if self.path.startswith("@") else self.path
 
     def connector(self, peer: Peer) -> "Callable[[Owner], DaemonLink]":
-        """Makes links that speak for one peer."""
+        """A function that makes links for one peer."""
         return lambda owner: DaemonLink(self, owner, peer)
 
     # --- places ---
 
     def admit(self, uid: int) -> bytes:
-        """Count a link. Why it must end; empty if it may join."""
+        """Count a link. Returns why it must end, or nothing if it may join."""
         self.links += 1
         self._of_user[uid] += 1
         if self.links > self.most:
@@ -88,7 +88,7 @@ class Daemon:
             del self._of_user[uid]
 
     def may_join(self, link: "DaemonLink", uid: int) -> bool:
-        """False: ``join`` of the link is called when it has its turn."""
+        """Whether the link may join now. If not, its ``join`` is called when it has its turn."""
         if self._joining[uid] >= limits.JOINING:
             self._waiting.setdefault(uid, OrderedDict())[link] = None
             return False
@@ -96,14 +96,14 @@ class Daemon:
         return True
 
     def gives_up(self, link: "DaemonLink", uid: int) -> None:
-        """It ends, and may have waited for its turn."""
+        """The link ends; it may still have waited for its turn."""
         if (waiting := self._waiting.get(uid)) is not None:
             waiting.pop(link, None)
             if not waiting:
                 del self._waiting[uid]
 
     def has_joined(self, uid: int) -> None:
-        """Or has ended meanwhile: the next one has its turn."""
+        """The link has joined, or has ended meanwhile: the next one has its turn."""
         self._joining[uid] -= 1
         if not self._joining[uid]:
             del self._joining[uid]
@@ -162,7 +162,7 @@ class DaemonLink:
         answer = made.connect_ex(self._daemon.address)
         if answer:
             made.close()
-            if answer == EAGAIN:  # it is there, and more programs connect than it has accepted
+            if answer == EAGAIN:  # the daemon is there, and has not yet accepted all that connect
                 self._retry = self._daemon.loop.call_later(next(self._attempts), self._connect)
             else:
                 self._end(unreached(self._daemon.path, answer))
@@ -208,7 +208,7 @@ class DaemonLink:
             self._stop_reading()
 
     def _turn(self, share: int) -> int:
-        """Read so many packets at most."""
+        """Read ``share`` packets at most. Returns the work done."""
         self._has_turn = False
         if self._owner is None:
             return 0
@@ -222,7 +222,7 @@ class DaemonLink:
         return 1 + self._daemon.packets_in - before
 
     def _read(self, most: int) -> bool:
-        """Pass on up to so many packets. False: there are none, or it is over."""
+        """Pass on up to so many packets. False if there are none, or the link is over."""
         if self._socket is None or self._owner is None:
             return False
         table, memory = self._daemon.receiving, self._daemon.arena.memory
@@ -255,7 +255,7 @@ class DaemonLink:
         return not ends_here
 
     def _look(self) -> None:
-        """Nobody wants what is there. See that it is not the end."""
+        """The owner wants no packets. Check only whether the daemon has gone."""
         assert self._socket is not None  # noqa: S101 - it is readable
         try:
             if not self._socket.recv(1, socket.MSG_PEEK):
@@ -269,9 +269,9 @@ class DaemonLink:
         self._stop_reading()
 
     def _read_anew(self) -> None:
-        """After a reset, which is reported once: what the daemon had sent is still there.
+        """Read on after a reset, which is reported once: what the daemon had sent is still there.
 
-        The loop watches a descriptor no more that had an error, and begins anew once all its watches are gone.
+        The loop stops watching a descriptor with an error, and starts again once all its watches are removed.
         """
         assert self._socket is not None  # noqa: S101 - it was read
         loop = self._daemon.loop
@@ -295,7 +295,7 @@ class DaemonLink:
             self._is_sent_to = True
             if went:
                 self._daemon.loop.add_writer(self._socket, self._on_writable)
-            else:  # the socket may have room and the kernel none, which nobody can wait for
+            else:  # the kernel may lack memory though the socket has room, and no event tells when that changes
                 self._retry = self._daemon.loop.call_later(AGAIN_SECONDS, self._wait_for_room)
         return went
 
@@ -321,7 +321,7 @@ class DaemonLink:
     # --- the end ---
 
     def _read_to_the_end(self) -> None:
-        """What the daemon had said before it took no more: no more than its socket holds."""
+        """Read what the daemon sent before it went away: at most what its socket holds."""
         while self._read(BATCH_TO_THE_END):
             pass
         self._end(WENT_AWAY)
@@ -352,7 +352,7 @@ class DaemonLink:
 
 
 def unreached(path: str, answer: int) -> bytes:
-    """Why there is no connection to the daemon. It may be there in a moment, so nobody is refused for good."""
+    """Why there is no connection to the daemon, as ``unavailable``: it may be there in a moment."""
     if answer == EACCES:
         return f"unavailable the door may not open {path}: run bccnd-mux as root or as the user of bccnd".encode()
     return f"unavailable no daemon at {path}: {os.strerror(answer)}".encode()

@@ -1,10 +1,10 @@
-"""A listener and whom it lets in.
+"""A listener, and how it lets connections in.
 
 Rules
-- Who comes in is counted against its user, or turned away and told why. There are REFUSALS of those at a time;
-  whoever comes besides is closed at once.
+- A connection is counted against its user, or refused and told why. REFUSALS connections are told at a time; further
+  ones are closed at once.
 - Without descriptors it pauses, and those that have connected wait.
-- A socket file that goes while the door stands is made again.
+- If the socket file disappears while the door runs, it is made again.
 """
 
 import socket
@@ -26,7 +26,7 @@ from bccnd.process.local_stream import Listening
 
 _NO_ROOM = frozenset({EMFILE, ENFILE, ENOBUFS, ENOMEM})
 
-# Whoever is turned away because nobody knows it.
+# The user that a refused connection from elsewhere counts against: nobody.
 NOBODY = Peer(65534, (65534,))
 
 log = structlog.get_logger()
@@ -34,7 +34,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Far:
-    """What a connection from elsewhere is carried by, and who it is once that is ready, or why nobody knows."""
+    """The carrier of a connection from elsewhere; once that is ready, its peer, or why it is refused."""
 
     carrier: Carrier
     who: Callable[[], Peer | bytes]
@@ -42,7 +42,7 @@ class Far:
 
 class Entrance:
     """``listen`` makes the socket, and raises ``BccndError``. ``welcome`` makes a connection of what was accepted;
-    ``empty`` sends away those of whom nobody knows yet who they are.
+    ``empty`` closes the connections whose user is not known yet.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Entrance:
         self._house.loop.add_reader(self._listening, self._accept)
 
     def tick(self) -> None:
-        """Make a socket file that has gone again: it was removed by mistake. Call this each second."""
+        """Make the socket file again if it was removed, probably by mistake. Call this each second."""
         if not local_stream.is_gone(self._listening):
             return
         try:
@@ -102,7 +102,7 @@ class Entrance:
 
     def _pause(self, error: OSError) -> None:
         if not self._is_full:
-            log.error("nobody can come in", reason=error.strerror)
+            log.error("nobody can connect", reason=error.strerror)
         self._is_full = True
         self._house.loop.remove_reader(self._listening)
         self._house.loop.call_later(limits.ACCEPT_SECONDS, self._resume)
@@ -121,7 +121,7 @@ def let_in(
     chatter: int = 0,
     early: bytes = b"",
 ) -> Connection | None:
-    """``peer``: who it is, or why it is turned away. None: so many are that this one is not even told so."""
+    """``peer``: who it is, or why it is refused. Returns None if too many are refused to tell this one."""
     if isinstance(peer, bytes):
         reason, peer = peer, NOBODY
     else:
@@ -135,7 +135,7 @@ def let_in(
 
 
 def local_entrance(house: House, listen: Callable[[], Listening]) -> Entrance:
-    """For programs of this host, who are what the kernel says."""
+    """For programs of this host, whose user the kernel reports."""
 
     def welcome(accepted: socket.socket) -> None:
         found = identify(accepted)
@@ -146,7 +146,7 @@ def local_entrance(house: House, listen: Callable[[], Listening]) -> Entrance:
 
 
 def far_entrance(house: House, listen: Callable[[], Listening], greet: "Callable[[], Far]") -> Entrance:
-    """For programs elsewhere, whose carrier says who they are. ``greet`` makes what the next one is met with."""
+    """For programs elsewhere, whose carrier says who they are. ``greet`` makes the carrier of the next one."""
     thresholds: dict[Threshold, None] = {}
 
     def welcome(accepted: socket.socket) -> None:

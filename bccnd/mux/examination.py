@@ -1,9 +1,10 @@
-"""The request ``doctor``: what is wrong with the bus of this host, as the daemon's answers to its asker show.
+"""The request ``doctor``: what is wrong with the bus of this host, as far as the daemon's answers to the asker show.
 
 Rules
-- The daemon is asked with the rights of the asker: without that to observe it refuses, and the asker hears so.
-- What it answers is counted against the asker until the findings are made. Of more than PAGES pages of clients, or of
-  sources, the rest is passed over, and a finding says so.
+- The daemon is asked with the rights of the asker: without the right to observe it refuses, and the asker learns
+  that.
+- Its answers are counted against the asker until the findings are made. Beyond PAGES pages of clients, or of sources,
+  the rest is skipped, and a finding says so.
 """
 
 import json
@@ -16,16 +17,16 @@ from bccnd.doctor.findings import examine
 from bccnd.mux.speakers import WENT_AWAY, Connect, Errand, Room, refusal
 from bpmux.entities import Request
 
-# Of clients, and of sources, with 100 rows each: to judge more would take the others' turns.
+# Pages of clients, and of sources, with 100 rows each: more would take too long in one turn.
 PAGES = 20
-# What a row in memory takes of the bytes that it was.
+# How many times its bytes a row takes in memory.
 ROW_WEIGHT = 8
 
 OTHERWISE = b"unavailable the daemon is of another version, and answers in another way"
 
 
 class Examination(Errand):
-    """Asks for the status, the clients and the sources, and answers with what they show.
+    """Asks for the status, the clients and the sources, and answers with the findings.
 
     ``left_out``: names of clients that are not judged, such as the asker, with a space between them.
     """

@@ -1,9 +1,9 @@
-"""Who may come in from elsewhere, as the settings and the files that they name say: read once, and again by a reload.
+"""Which users may connect from elsewhere, by the settings and the files that they name. A reload reads them again.
 
 Rules
-- A file that cannot be read, or is no certificate, is a fault of the settings: the door goes on as before, or not at
-  all.
-- WebSocket without TLS is for this host alone: who listens on the way would have the token.
+- A file that cannot be read, or is no certificate, is a fault of the settings: a running door goes on as before, a
+  new one does not start.
+- WebSocket without TLS is for this host alone: anybody who listens on the way would get the token.
 """
 
 import ssl
@@ -39,7 +39,7 @@ class Guests:
 
     @classmethod
     def of(cls, settings: MuxSettings, own: Bearer | None = None) -> "Guests":
-        """``own``: who shows the token that the door has made, if it has. Raises ``BccndError``."""
+        """``own``: the bearer of the token that the door has made, if it has. Raises ``BccndError``."""
         web_context, tokens, pages = None, None, None
         if settings.web:
             if settings.certificate and settings.key:
@@ -55,7 +55,7 @@ class Guests:
 
     @property
     def out_of_date(self) -> str:
-        """Why peers do not take the door's certificate today; empty if they do, or it shows none."""
+        """Why peers do not accept the door's certificate today; empty if they do, or if it has none."""
         settings = self.settings
         if settings.certificate is None or settings.key is None or not (self.context or self.web_context):
             return ""

@@ -8,7 +8,7 @@ _COUNTERS = (
     (
         "turned_away_connections",
         "turned_away",
-        "Connections that were told, or not even told, that they get no place.",
+        "Connections that were refused a place, with or without a reason.",
     ),
     ("packets_from_daemon", "packets_in", "Packets that the daemon sent to sessions, streams and requests."),
     ("packets_to_daemon", "packets_out", "Packets of peers that the daemon took."),

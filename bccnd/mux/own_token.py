@@ -1,10 +1,11 @@
-"""A token of the door's own, where the settings name none: the page can be opened by whoever may read its file.
+"""The door's own token, where the settings name none: whoever may read its file can open the page.
 
 Rules
-- It is made once, and kept beside the door's socket, or else beside the daemon's: a door that starts again takes what
-  is there.
-- The user who runs the door may read the file, and root. Who shows the token is that user, and gets no rights by it.
-- It is in no log: who reads the log may be somebody else.
+- It is made once, and kept beside the door's socket, or else beside the daemon's. A door that starts again takes the
+  one that is there.
+- Only the user who runs the door, and root, may read the file. A peer that shows the token acts as that user, and
+  gets no further rights.
+- It is in no log: others may read the log.
 """
 
 import os
@@ -21,7 +22,7 @@ BYTES = 32
 
 
 def own_bearer(settings: MuxSettings) -> Bearer | None:
-    """Who shows it, once it is made; None where the settings name tokens, or have no page. Raises ``ConfigError``."""
+    """The bearer of the token; None if the settings name tokens, or have no page. Raises ``ConfigError``."""
     if not settings.web or settings.tokens:
         return None
     file = _folder(settings) / NAME
@@ -37,7 +38,7 @@ def own_bearer(settings: MuxSettings) -> Bearer | None:
 
 
 def _make(file: Path) -> None:
-    """Whole, or not at all, or by another door that starts at this moment. Raises ``OSError``."""
+    """Make the file whole or not at all; another door may make it at the same moment. Raises ``OSError``."""
     part = file.with_name(f".{NAME}.{secrets.token_hex(8)}")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

@@ -1,8 +1,8 @@
-"""The page for browsers: its files, and what HTTP says with each.
+"""The page for browsers: its files, and the HTTP headers of each.
 
 Rules
-- The files are read once, when the settings are: nothing that a request says ever becomes a path of the disk.
-- Whoever can reach the door gets them, as they say nothing of the bus: that takes a token.
+- The files are read once, with the settings: nothing in a request ever becomes a path on the disk.
+- Whoever can reach the door gets them, since they say nothing about the bus: that takes a token.
 - A browser keeps them, and asks each time whether they are still the same (ETag): a new door has a new page at once.
 - Nothing comes from elsewhere, and no script from the document itself: the browser refuses both (CSP).
 """
@@ -50,7 +50,7 @@ HEADERS = (
 
 
 class Page(NamedTuple):
-    """One file. ``tag``: an entity tag (RFC 9110), which no other content has."""
+    """One file. ``tag``: its entity tag (RFC 9110), different for each content."""
 
     kind: str
     body: bytes
@@ -67,7 +67,7 @@ NONE: Pages = MappingProxyType({})
 
 
 def read_pages(settings: Mapping[str, bool]) -> Pages:
-    """The page at ``/``, each file that it loads at its path, and what it is told of the settings."""
+    """The page at ``/``, each file that it loads at its path, and the settings that it needs."""
     pages = dict(_below(files(__package__) / FOLDER, "/"))
     pages["/"] = pages.pop(f"/{FIRST}")
     pages[SETTINGS] = Page.of("application/json", json.dumps(settings).encode())

@@ -1,10 +1,10 @@
-"""Whom a connection speaks for, as the daemon is told (``clients/PROTOCOL.md``, "Speaking for others")."""
+"""The process that a connection speaks for (``clients/PROTOCOL.md``, "Speaking for others")."""
 
 from dataclasses import dataclass
 
-# Of a program's name; the kernel's has 15.
+# Bytes of a program's name; the kernel's has 15.
 PROGRAM_LIMIT = 32
-# The daemon takes no more gids; those left out grant nothing.
+# The daemon takes no more gids. Those that are left out grant nothing.
 GROUPS_LIMIT = 1024
 
 

@@ -1,8 +1,8 @@
-"""What is read of a record at a time, and how a message of it is known again on the live bus."""
+"""The part of a record that is read at a time, and the key by which a message is recognized on the live bus."""
 
 from dataclasses import dataclass, field
 
-# What an item takes besides the bytes of its packet.
+# What an item takes in addition to the bytes of its packet.
 ITEM_BYTES = 200
 
 
@@ -10,7 +10,7 @@ ITEM_BYTES = 200
 class Portion:
     """``items``: packets in the order of the record, each with its key; a notice has an empty one.
 
-    ``reached_ns``: up to when the record is in this portion and those before it, but for what the notices say.
+    ``reached_ns``: up to then this portion and those before it have the whole record, except what the notices name.
     ``is_last``: there is no other file yet; ``is_written``: a recorder seems to write one.
     """
 
@@ -25,7 +25,7 @@ class Portion:
 
 
 class NoRecordError(Exception):
-    """There is nothing to replay. ``str()`` is the reason of a Close: a code, and a line."""
+    """There is nothing to replay. ``str()`` gives the reason for a Close: a code, and a line."""
 
 
 def recv(
@@ -39,8 +39,8 @@ def recv(
 
 
 def key_of(packet: bytes) -> bytes:
-    """Of a RECV: when, source, number and channel. That of the live bus is the same as that of the record, as the
-    daemon gives each message one time.
+    """The key of a RECV: time, source, number and channel. It is the same on the live bus and in the record, since
+    the daemon gives each message one time.
     """
     head, _, datagram = packet.partition(b"\0")
     fields = datagram[datagram.find(b"]") + 1 : datagram.find(b"|")]

@@ -1,17 +1,17 @@
 """The record of a host, read file by file in portions (``bccnd/recorder/layout.py``). It blocks: a thread calls it.
 
 Rules
-- Files are read in the order in which they were opened. Of those before the span only the last one is, and of a file
-  only the row groups that can hold something of the span.
-- What a client that subscribes would have got is in a replay: what was delivered, from the segment or this host.
-- A row group is asked first for its channels: payloads are read where a channel matches. Memory holds some pages of
+- Files are read in the order in which they were opened. Of the files before the span only the last one is read, and
+  of each file only the row groups that can reach into the span.
+- A replay has what a subscriber would have got: what was delivered, from the segment or this host.
+- The channels of a row group are read first, and payloads only where a channel matches. Memory holds some pages of
   columns and the rows of one portion, never a file.
-- A file that is damaged, or is removed before it is read, is left out, and its time is said to be missing. So is
-  all time between a file and the next one, and what the recorder says it lost.
-- A file that is open stays readable when the recorder removes it. Nothing but a plain file is opened: another would
-  have the thread wait for somebody who writes.
-- Times are read, and not what the footer says of them: Arrow aborts the process when it is asked for what a damaged
-  footer says of a column.
+- A file that is damaged, or removed before it is read, is skipped, and its time is reported as missing. So is all
+  time between two files, and what the recorder says it lost.
+- An open file stays readable when the recorder removes it. Only plain files are opened: another kind could make the
+  thread wait for a writer.
+- The times of rows are read, not their statistics in the footer: Arrow aborts the process when it is asked for the
+  statistics of a damaged footer.
 """
 
 import os
@@ -33,32 +33,32 @@ from bccnd.mux.span import LATEST_NS, SECOND_NS, Span
 from bccnd.recorder.layout import SUFFIX, UNFINISHED, Direction, Mark, host_folder
 
 DATE = "date="
-# What tells whether a row is wanted, and what it says.
+# The columns that tell whether a row is wanted, and those with its content.
 JUDGED = ["time_ns", "direction", "verdict", "channel", "size"]
 SAID = ["time_ns", "direction", "peer", "src", "seq", "channel", "payload", "size"]
 WORDS = ["direction", "verdict", "channel", "peer", "src"]
 GOES = pa.array([Direction.IN, Direction.OUT, Direction.LOCAL], pa.string())
 DELIVERED = pa.array(["ok", "repaired"], pa.string())
 
-# When a file was opened, and its name, before all files.
+# A time of opening, and a name, before those of all files.
 FIRST = -1, ""
-# Of a row group, which is asked as a whole for its channels: sixteen times what the recorder writes.
+# Rows of a row group, whose channels are read as a whole: sixteen times what the recorder writes.
 GROUP_ROWS = 1 << 20
-# Of a time.
+# Bytes of a time.
 DIGITS = len(str(LATEST_NS))
-# Channels of which it is remembered whether they match.
+# Channels for which the result of matching is cached.
 CHANNELS = 65_536
 
 NOTHING = "nothing was recorded"
 REMOVED = "a file was removed before it was read"
-# Whatever reading other bytes than the recorder wrote can raise.
+# All that reading a damaged file can raise.
 DAMAGE = (
     pa.ArrowException, OSError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError, MemoryError,
 )  # fmt: skip
 
 
 class Record:
-    """Of ``host`` below ``folder``. ``next`` gives one portion after the other, and last ones again and again."""
+    """The record of ``host`` below ``folder``. ``next`` gives portions, at the end last ones for ever."""
 
     def __init__(self, folder: Path, host: str, span: Span) -> None:
         self._folder, self._host, self._span = folder, host, span
@@ -96,7 +96,7 @@ class Record:
             yield from self._file(opened, path)
 
     def _skip_to(self, time_ns: int) -> Portion:
-        """What is missing up to there."""
+        """A portion that says that the time up to there is missing."""
         items = [unrecorded(self._reached, time_ns, self._why)] if time_ns > self._reached else []
         self._reached, self._why = max(self._reached, time_ns), NOTHING
         return Portion(items)
@@ -104,7 +104,7 @@ class Record:
     # --- files ---
 
     def _look(self) -> None:
-        """Find the files behind the last one, those of the first day that has some."""
+        """Find the files after the last one: those of the first day that has some."""
         is_first = self._last == FIRST
         start = _date(self._span.from_ns if is_first else self._last[0])
         self._is_written = False
@@ -122,7 +122,7 @@ class Record:
                 break
 
     def _folders(self, is_first: bool) -> list[Path]:
-        """Of the host, one a day."""
+        """The folders of the host, one a day."""
         try:
             days = sorted(name for name in os.listdir(self._folder) if name.startswith(DATE))  # noqa: PTH208 - names
         except OSError as error:
@@ -200,7 +200,7 @@ class Record:
 
 
 def _times(file: pq.ParquetFile, group: int) -> tuple[int, int]:
-    """The first and the last. Raises one of DAMAGE."""
+    """The first and the last time of a row group. Raises one of DAMAGE."""
     times = pc.min_max(file.read_row_group(group, ["time_ns"], use_threads=False).column("time_ns")).as_py()
     return int(times["min"]), int(times["max"])
 
@@ -240,7 +240,7 @@ def _date(time_ns: int) -> str:
 
 
 def _names(folder: Path) -> list[str]:
-    """None of a folder that is not there: a day may not have the host, or go with its last file."""
+    """The names in a folder. Empty if there is no folder: a day may lack the host, or go with its last file."""
     try:
         return os.listdir(folder)  # noqa: PTH208 - names are all that is wanted
     except OSError:
@@ -248,7 +248,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _opened(name: str) -> tuple[int, str] | None:
-    """When the file was opened, by its name, and the name; None for one that is not whole, or not the recorder's."""
+    """When the file was opened, by its name, and the name; None if it is not complete, or not the recorder's."""
     opened = name.partition("-")[0]
     is_time = opened.isascii() and opened.isdigit() and len(opened) <= DIGITS and int(opened) <= LATEST_NS
     return (int(opened), name) if name.endswith(SUFFIX) and is_time else None

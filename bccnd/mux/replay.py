@@ -1,20 +1,20 @@
-"""A stream ``REPLAY``: what the recorder wrote, and then, if it has no end, the live bus, without a seam.
+"""A stream ``REPLAY``: what the recorder wrote, and then, if no end is given, the live bus, without a gap.
 
     asking --> reading ---------------------------------> over          with an end
                   |                                        ^
                   +--> holding --> following --------------+            without one
 
 Rules
-- The daemon says whether this user may have it, as for any client: the link subscribes, and asks who it is. What
-  comes while it only reads is not passed on. It asks again every RIGHTS_SECONDS.
-- The newest messages are in no file yet. So it reads to the end of the last file, subscribes, and *holds* what
-  comes. It reads on as files appear, until the record has reached the time at which it had subscribed. Then what it
-  holds follows, as far as it was not in the record, and then whatever comes.
-- A portion that is read while it holds waits until the daemon has answered: what the daemon said before is then held,
-  so a message that is in both is known by its key, and told once.
-- What it holds is bounded. What goes for it was on the bus at a time that the record then has to reach, so nothing is
-  missing, and a reader that is slower than the bus goes on with files.
-- Where the recorder does not go on (SEAM_SECONDS), the peer is told from when to when nothing is recorded.
+- The daemon decides whether this user has the right, as for any client: the link subscribes, and asks who it is. It
+  asks again every RIGHTS_SECONDS. Messages that come while it only reads are not passed on.
+- The newest messages are in no file yet. So it reads to the end of the last file, subscribes, and *holds* what comes.
+  It reads on as files appear, until the record has reached the time at which it subscribed. Then come the held
+  messages that were not in the record, and then the live ones.
+- A portion that is read while it holds waits for an answer of the daemon. Everything that the daemon sent before is
+  then held, so a message in both is recognized by its key, and passed on once.
+- What it holds is bounded. A held message that is dropped sets a time that the record has to reach. So nothing is
+  missing, and a reader slower than the bus goes on with files.
+- If the recorder does not go on (SEAM_SECONDS), the peer is told from when to when nothing is recorded.
 - A portion is read when the peer has taken the one before; the daemon is read as for any other reader.
 """
 
@@ -28,13 +28,13 @@ from bccnd.mux.span import SECOND_NS, Span
 from bccnd.mux.speakers import BATCH, WENT_AWAY, Connect, Reader, Room, refusal
 from bpmux.entities import Channel
 
-# Its answer shows whether what was sent before was refused, and whose record this is.
+# Its answer shows whether anything sent before was refused, and whose record this is.
 BARRIER = b"CMSG whoami"
 UNWRITTEN = "the recorder has not written it"
 
 
 class Tape(Protocol):
-    """What it reads with: ``bccnd.mux.archive.Loan``."""
+    """The source of portions: ``bccnd.mux.archive.Loan``."""
 
     def now(self) -> int: ...
 
@@ -48,7 +48,7 @@ class Tape(Protocol):
 
 
 class Replay(Reader):
-    """It carries RECV, and the notices ``unrecorded`` and ``dropped``."""
+    """The stream carries RECV, and the notices ``unrecorded`` and ``dropped``."""
 
     def __init__(self, room: Room, entity: Channel, connect: Connect, span: Span, tape: Tape) -> None:
         super().__init__(room, entity)
@@ -60,8 +60,9 @@ class Replay(Reader):
         self._portion: Portion | None = None  # waits for the daemon's answer
         self._reached = span.from_ns
         self._at_end = self._is_written = self._is_drained = False
-        self._looks = 0  # in vain, since the last file
-        # What the record has to reach: with an end, that; else when it had subscribed, or what it could not hold.
+        self._looks = 0  # looks without a new file
+        # The time that the record has to reach: the end, if there is one; else that of the SUB, or of what it could
+        # not hold.
         self._needs = span.to_ns
         self._held: OrderedDict[bytes, bytes] | None = None
         self._held_bytes = 0
@@ -106,7 +107,7 @@ class Replay(Reader):
         self._end_with(reason)
 
     def _end_with(self, reason: bytes) -> None:
-        """Once what it has for the peer is passed on."""
+        """End with this reason, once everything for the peer is passed on."""
         if self._last_word is None:
             self._last_word = reason
             self._pump()
@@ -127,7 +128,7 @@ class Replay(Reader):
     # --- to ask ---
 
     def _ask(self) -> None:
-        """Whether this user may have it; and, while it holds, what there is until now."""
+        """Ask whether this user has the right; while it holds, the answer also marks what has come until now."""
         self._is_asking = True
         sub = b"SUB " + self._span.pattern.encode()
         packets = [BARRIER] if self._held is not None else [sub, BARRIER, b"UN" + sub]
@@ -151,7 +152,7 @@ class Replay(Reader):
         self._needs = self._tape.now()
 
     def _subscribe(self) -> None:
-        """For good: what comes from now on is held. The time of the answer is no earlier than that of the SUB."""
+        """Hold what comes from now on. The time of the answer is no earlier than that of the SUB."""
         self._held = OrderedDict()
         self._is_asking = True
         if self._link.send((b"SUB " + self._span.pattern.encode(), BARRIER)) != 2:
@@ -160,7 +161,7 @@ class Replay(Reader):
     # --- to read ---
 
     def _go(self) -> None:
-        """Nothing is left for the peer: what is next?"""
+        """Decide what is next: nothing is left for the peer."""
         if not self._begun or self._is_asking or self._is_reading or self._is_waiting or self._follows:
             return
         now = self._tape.now()
@@ -212,7 +213,7 @@ class Replay(Reader):
             self._put(packet)
 
     def _arrive(self) -> None:
-        """The record has reached what it had to, as far as known: the daemon may have told of more to reach."""
+        """The record has reached its time, unless the daemon has reported more to reach meanwhile."""
         if self._held is None:
             self._end_with(b"")
             return
@@ -272,7 +273,7 @@ class Replay(Reader):
 
 
 def _is_message(packet: bytes) -> bool:
-    """Of a channel, and no last value, which is older. A SUB makes the daemon deliver directed messages, too."""
+    """Whether it is on a plain channel, and no last value, which is older. A SUB brings directed messages, too."""
     return (
         packet.startswith(b" ok\0", packet.find(b"\0") - 3) and packet.find(b":!", 0, packet.find(b"|")) < 0
     )

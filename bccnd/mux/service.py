@@ -1,9 +1,9 @@
 """The door put together: entrances, and the daemon behind it (``bccnd/beside/program.py``).
 
 Rules
-- When it stops, everybody hears why, and has FAREWELL_SECONDS to read it.
-- A reload reads certificates again, too, and drops nobody.
-- Nothing that a peer does has a line in the log at the usual level: it is counted.
+- When it stops, all peers are told why, and have FAREWELL_SECONDS to read that.
+- A reload also reads certificates again, and drops nobody.
+- What peers do is counted; at the usual level it writes no line to the log.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Service(Program[MuxSettings]):
         super().__init__(start)
         settings, loop = start.settings, self._loop
         self._own = own_bearer(settings)
-        self._guests = Guests.of(settings, self._own)  # for those who come in from now on
+        self._guests = Guests.of(settings, self._own)  # for those that connect from now on
         daemon = Daemon(loop, bccn.socket_path(settings.socket or None), settings.sessions)
         accounts = Accounts(settings.connections, settings.user_connections)
         self._house = House(loop, daemon, accounts, Archive(loop, settings.recorded))
@@ -69,7 +69,7 @@ class Service(Program[MuxSettings]):
         self._look_at_the_certificate()
 
     def _about(self) -> dict[str, Any]:
-        """Where it is entered, and the file with what opens the page if it has made that itself."""
+        """Where the door listens; and the file of its own token, if it has made one."""
         settings, places = self._settings, dict[str, Any]()
         if settings.listen:
             places["listen"] = settings.listen
@@ -84,7 +84,7 @@ class Service(Program[MuxSettings]):
         return {"accepted": self._house.counts["connections"]}
 
     def _look_at_the_certificate(self) -> None:
-        """Programs of this host can still come in: so it is no reason not to serve."""
+        """Warn if peers reject the certificate. The door serves anyway: programs of this host can still connect."""
         if why := self._guests.out_of_date:
             log.warning(
                 "no peer takes the certificate", certificate=str(self._settings.certificate), reason=why
@@ -144,7 +144,7 @@ class Service(Program[MuxSettings]):
     # -- the end
 
     async def _hand_over(self) -> None:
-        """Let nobody in, and let everybody hear the reason."""
+        """Let nobody in any more, and tell all peers the reason."""
         while self._entrances:
             self._entrances.pop().close()
         for connection in list(self._house.connections):

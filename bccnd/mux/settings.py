@@ -28,12 +28,12 @@ PREFIX = "BCCND_MUX_"
 TABLE = "mux"
 DEFAULT_FILE = Path("/etc/bccnd/mux.toml")
 
-# A reload leaves them as they were: they say where the door stands.
+# A reload leaves these as they were: they say where the door listens.
 FIXED = ("socket", "listen", "socket_mode", "web")
 
 UNIX, TLS = "unix:", "tls://"
 
-# Users of certificates, and gids of each: the daemon takes no more of these.
+# Users of certificates, and gids of each: the daemon takes no more gids.
 USERS_LIMIT = 1024
 GROUPS_LIMIT = 1024
 
@@ -50,7 +50,7 @@ def _listen(value: str) -> str:
 
 
 def address(value: str) -> str:
-    """Raises ``ValueError`` for what is no ADDR:PORT."""
+    """Parse ADDR:PORT. Raises ``ValueError``."""
     host, _, port = value.rpartition(":")
     try:
         if host.startswith("["):
@@ -69,7 +69,7 @@ Listen = Annotated[str, AfterValidator(_listen)]
 
 
 class Certified(BaseModel):
-    """Who has a certificate with this ``name`` is this user, with these groups, the primary one first."""
+    """A peer with a certificate of this ``name`` acts as this user, with these groups, the primary one first."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -79,7 +79,7 @@ class Certified(BaseModel):
 
 
 class Bearer(BaseModel):
-    """Who shows a token of this ``file`` is this user, with these groups, and is called ``name``."""
+    """A peer that sends a token of this ``file`` acts as this user, with these groups, and is called ``name``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -110,10 +110,10 @@ class MuxSettings(ProgramSettings):
     )
     key: Path | None = Field(default=None, description="key (PEM) of that certificate")
     authorities: Path | None = Field(
-        default=None, description="certificates (PEM) of those who sign the certificates of peers"
+        default=None, description="certificates (PEM) of the authorities that sign the peers' certificates"
     )
     peers: tuple[Certified, ...] = Field(
-        default=(), max_length=USERS_LIMIT, description="which user each certificate is"
+        default=(), max_length=USERS_LIMIT, description="the user of each certificate"
     )
     web: Annotated[str, AfterValidator(_web)] = Field(
         default="",
@@ -121,10 +121,12 @@ class MuxSettings(ProgramSettings):
         description="serve the page at ADDR:PORT, and WebSocket at its path /bus; with TLS if there is a certificate",
     )
     tokens: tuple[Bearer, ...] = Field(
-        default=(), max_length=USERS_LIMIT, description="which user each token is that is shown there"
+        default=(), max_length=USERS_LIMIT, description="the user of each token that is sent there"
     )
     hosts: tuple[str, ...] = Field(
-        default=(), max_length=64, description="names that a browser may call the door by, besides ADDR:PORT"
+        default=(),
+        max_length=64,
+        description="names under which browsers may reach the door, besides ADDR:PORT",
     )
     origins: tuple[str, ...] = Field(
         default=(),
@@ -141,9 +143,7 @@ class MuxSettings(ProgramSettings):
     sessions: int = whole(
         4096, 1, 1 << 20, "most sessions, streams and requests at a time; each is a client of the daemon"
     )
-    recorded: Path | None = Field(
-        default=None, description="folder of the recorder of this host: what REPLAY reads"
-    )
+    recorded: Path | None = Field(default=None, description="folder of this host's recorder, for REPLAY")
     metrics: MetricsAddress = ""
     log_level: LogLevel = "info"
     log_format: LogFormat = "auto"
@@ -152,7 +152,7 @@ class MuxSettings(ProgramSettings):
     @classmethod
     def _is_entered(cls, value: str, info: ValidationInfo) -> str:
         if not value and info.data.get("listen") == ():
-            raise ValueError("give this or --listen, or nobody can come in")
+            raise ValueError("give this or --listen, or nobody can connect")
         return value
 
     @property
@@ -167,11 +167,11 @@ _METAVARS = {
 }  # fmt: skip
 
 DESCRIPTION = """\
-Let in programs that cannot open the daemon's socket: many sessions over one
-connection, none slowed by the reader of another (bpmux).
+Connect programs that cannot open the daemon's socket: many sessions over one
+connection, and a slow session does not hold up the others (bpmux).
 
-Each session is a client of the daemon, with the rights of whoever is behind
-the connection. When the daemon restarts, sessions end and connections stay.
+Each session is a client of the daemon, with the rights of the user behind the
+connection. When the daemon restarts, sessions end and connections stay.
 """
 EPILOG = f"""\
 Each flag is also a setting of the table [{TABLE}] of the file, with _ for -,

@@ -1,4 +1,4 @@
-"""From when to when, of which channels: what a ``REPLAY`` asks for (``clients/BPMUX.md``, "Replays").
+"""What a ``REPLAY`` asks for: from when to when, and which channels (``clients/BPMUX.md``, "Replays").
 
 2026-11-21T10:00:00Z   2026-11-21T11:00+01:00   2026-11-21    ISO 8601; without an offset it is UTC
 1795254013   1795254013.5                                     seconds since 1970
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 SECOND_NS = 10**9
-# A time is a 64-bit number of nanoseconds: until 2262.
+# A time is a 64-bit number of nanoseconds, which ends in 2262.
 LATEST_NS = 2**63 - 1
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -24,7 +24,7 @@ _FORMS = "must be ISO 8601, seconds since 1970, or before now as in -10m"
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """``from_ns`` to ``to_ns``, both included; without an end it follows on with the live bus."""
+    """``from_ns`` to ``to_ns``, both included; without an end, the live bus follows."""
 
     from_ns: int
     to_ns: int | None

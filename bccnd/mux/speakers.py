@@ -1,4 +1,4 @@
-"""What a connection is for: each channel or request of a peer is a speaker with a link to the daemon of its own.
+"""The speakers of a connection: each channel or request of a peer is one, with its own link to the daemon.
 
     opened --> joining --> joined --> leaving --> over
                   |           |                     ^
@@ -8,13 +8,13 @@ Rules
 - A ``Session`` (a duplex ``bus``) passes packets on as they are, both ways. A ``Subscription`` (a stream ``SUB``)
   passes on messages of its pattern. An ``Errand`` (a request) asks the daemon one thing.
   ``replay.py`` and ``examination.py`` have a ``Reader`` and an ``Errand`` that take more than one question.
-- Nothing is passed on before the daemon has said whom it takes the link for.
-- The daemon is read only as far as there is credit. So its own queue, with the policy that the client chose, holds
-  for a reader that gives none, and nothing piles up here.
-- Credit for a peer comes back when the daemon has taken its packets. They wait here meanwhile, within its window.
-- Who closes a duplex has what it sent taken, and then gets what the daemon still has for it. Who cancels it, or goes
-  away, has what it sent taken.
-- No socket, no clock: a link calls ``joined``, ``received``, ``takes_more`` and ``ended``; the tests do as well.
+- Nothing is passed on before the daemon has confirmed whom the link is for.
+- The daemon is read only as far as there is credit. So for a reader that grants none, messages wait in the daemon's
+  queue, under the policy that the client chose, and nothing piles up here.
+- A peer gets credit back when the daemon has taken its packets. Until then they wait here, within its window.
+- When a peer closes a duplex, the daemon still takes what it sent, and the peer gets what the daemon still has for
+  it. When a peer cancels it, or goes away, the daemon still takes what it sent.
+- No socket, no clock: a link calls ``joined``, ``received``, ``takes_more`` and ``ended``, and tests do the same.
 """
 
 import re
@@ -40,7 +40,8 @@ class Link(Protocol):
     """One connection to the daemon."""
 
     def send(self, packets: Sequence[bytes]) -> int:
-        """How many were taken; ``takes_more`` is called later if not all were. GONE: the daemon takes no more."""
+        """Returns how many packets were taken; if not all, ``takes_more`` is called later. GONE: no more are
+        taken."""
 
     def read_on(self) -> None:
         """Ask for ``appetite`` again, which was 0."""
@@ -52,7 +53,7 @@ class Link(Protocol):
 
 
 class Owner(Protocol):
-    """Whom a link is for, as the link sees it."""
+    """The owner of a link, as the link sees it."""
 
     def joined(self) -> None:
         """The daemon knows whom the link is for."""
@@ -78,20 +79,20 @@ class Room(Protocol):
     endpoint: Endpoint
 
     def has_output(self) -> None:
-        """The endpoint has something to send."""
+        """Note that the endpoint has something to send."""
 
     def wait_for_room(self, speaker: "Reader") -> None:
-        """``go_on`` is to be called when less waits for the peer."""
+        """Have ``go_on`` called when less waits for the peer."""
 
     def weigh(self, amount: int) -> None:
-        """So many bytes more, or fewer, wait for the daemon, or were read of it and are not in the endpoint."""
+        """Count bytes, more or fewer, that wait for the daemon, or came from it and are not in the endpoint."""
 
     def leave(self, speaker: "Speaker") -> None:
-        """It is over."""
+        """Note that the speaker is over."""
 
 
 class Speaker:
-    """What all of them share. Each kind makes its link itself, when it is ready for it."""
+    """What all kinds share. Each kind makes its link itself, when it is ready."""
 
     _link: Link
 
@@ -133,7 +134,7 @@ class Speaker:
     # --- to end ---
 
     def end(self, reason: bytes = b"") -> None:
-        """Tell the peer, and be over."""
+        """Tell the peer the reason, and be over."""
         if not self._is_over:
             self._say(reason)
             self._drop()
@@ -150,14 +151,14 @@ class Speaker:
 
 
 class Reader(Speaker):
-    """One that passes packets of the daemon on to a channel."""
+    """A speaker that passes packets of the daemon on to a channel."""
 
     entity: Channel
 
     def __init__(self, room: Room, entity: Channel) -> None:
         super().__init__(room, entity)
-        self._rest: list[bytes] = []  # was read, and found no room: at most what a socket holds
-        self._ending: bytes | None = None  # the link has ended, and something of it is not passed on
+        self._rest: list[bytes] = []  # read, and without room: at most what a socket holds
+        self._ending: bytes | None = None  # the link has ended, and not all of it is passed on
 
     def appetite(self) -> int:
         endpoint, channel = self._endpoint, self.entity
@@ -201,7 +202,7 @@ class Reader(Speaker):
             self._forward(rest)
 
     def _keep(self, packets: list[bytes]) -> None:
-        """Instead of what was kept before."""
+        """Keep these packets, in place of those kept before."""
         if packets or self._rest:
             self._room.weigh(_weight(packets) - _weight(self._rest))
             self._rest = packets
@@ -216,7 +217,7 @@ class Session(Reader):
 
     def __init__(self, room: Room, entity: Channel, connect: Connect) -> None:
         super().__init__(room, entity)
-        self._waiting: list[bytes] = []  # what the daemon has not taken
+        self._waiting: list[bytes] = []  # the daemon has not taken these
         self._weight = 0
         self._is_joined = self._is_blocked = self._is_closed = self._is_deaf = False
         self._link = connect(self)
@@ -234,14 +235,14 @@ class Session(Reader):
             self.end(b"limit: too many packets wait for the daemon")
 
     def push(self) -> None:
-        """Pass on what was taken."""
+        """Send the daemon what has come from the peer."""
         waiting = self._waiting
         if not self._is_joined or self._is_blocked or self._is_over:
             return
         if waiting:
             went = self._link.send(waiting)
             if went == GONE:
-                return  # what the daemon had said is read to its end, then ``ended`` comes
+                return  # what the daemon sent is read to the end, then ``ended`` comes
             size = sum(map(len, waiting[:went]))
             self._is_blocked = went < len(waiting)
             del waiting[:went]
@@ -261,7 +262,7 @@ class Session(Reader):
         self._is_closed = self._is_deaf = True
         self._keep([])
         if not self._waiting:
-            self.end()  # one that has not joined yet, too: there is nothing to say to the daemon
+            self.end()  # even before it has joined: there is nothing to send to the daemon
         elif not self._is_over:
             self._link.read_on()
             self.push()
@@ -320,7 +321,7 @@ class Subscription(Reader):
         self._link = connect(self)
 
     def joined(self) -> None:
-        # Both fit a socket that nothing was sent to.
+        # Both fit a socket that is still empty.
         self._link.send((b"SUB " + self._pattern,))
 
     def received(self, packets: list[bytes]) -> None:
@@ -374,7 +375,7 @@ def _weight(packets: list[bytes]) -> int:
 
 
 def refusal(packet: bytes) -> bytes:
-    """The reason of a packet that refuses or ends something; empty for any other."""
+    """The reason in a packet that refuses or ends something; empty for any other."""
     head, _, text = packet.partition(b"\0")
     if head == b"CMSG error":
         return text
@@ -386,7 +387,7 @@ def refusal(packet: bytes) -> bytes:
 
 
 def closing(reason: bytes) -> bytes:
-    """What the daemon says when it closes a connection, as the reason of a Close."""
+    """The daemon's reason for closing a connection, as the reason of a Close."""
     return (
         reason
         if reason.startswith(b"limit: ")

@@ -1,11 +1,11 @@
-"""Connections whose carrier is not ready: nobody knows yet who they are.
+"""Connections whose carrier is not ready, so that their user is not known yet.
 
 Rules
-- Each has GREETING_SECONDS, and there are THRESHOLDS of them at a time. For one more the oldest of the address
-  that has most is closed: nobody keeps others out who has one address.
-- Nothing but the carrier reads what comes; it keeps no more than a handshake has, and works for no more.
-- Who is through is handed on with its carrier, which may hold some bytes already.
-- Who is not, and is told something, such as a page, has what is left of its time to read that.
+- Each has GREETING_SECONDS, and there are THRESHOLDS of them at a time. For one more, the oldest of the address with
+  most is closed: so nobody with one address keeps others out.
+- Only the carrier reads what comes. It keeps no more bytes, and does no more work, than a handshake needs.
+- A connection whose carrier is ready is handed on with it; the carrier may already hold some bytes.
+- A connection that only gets an answer, such as a page, has the rest of its time to read that.
 """
 
 import socket
@@ -17,7 +17,7 @@ from bccnd.mux import limits
 from bccnd.mux.carrier import Carrier, CarrierError
 from bccnd.mux.connection import House
 
-# What is read at a time, and at all before a carrier is ready: a certificate chain is a few kilobytes.
+# Bytes that are read at a time, and in all before a carrier is ready: a certificate chain has a few kilobytes.
 READ = 16 * 1024
 READ_IN_ALL = 256 * 1024
 
@@ -80,7 +80,8 @@ class Threshold:
             self._welcome(self._socket, early)
 
     def _say(self, data: bytes) -> bool:
-        """A handshake fits an empty socket: who lets it fill up does not mean it."""
+        """Send. Whether everything went: a handshake fits an empty socket, so a peer that blocks it is not in
+        earnest."""
         with suppress(OSError):
             return not data or self._socket.send(data) == len(data)
         return False
@@ -111,7 +112,7 @@ class Threshold:
 
 
 def _address_of(accepted: socket.socket) -> str:
-    """Empty for one that has gone meanwhile."""
+    """The address of the peer; empty if it has gone meanwhile."""
     try:
         name = accepted.getpeername()
     except OSError:

@@ -1,10 +1,10 @@
-"""TLS between a socket and the bytes of bpmux, without I/O: each side proves who it is by a certificate.
+"""TLS between a socket and the bytes of bpmux, without I/O: each side proves its identity by a certificate.
 
 Rules
-- A peer has a certificate that the authorities in the settings signed, or gets no further than the handshake.
-- Records are counted by their heads, and those that carried nothing are chatter: a change of keys has 27 bytes and
-  the work of some chunks, and nobody sees it in what the library reads.
-- A context is made of files once. A reload makes another for those who come in from then on, and drops nobody.
+- A peer needs a certificate that the authorities in the settings signed, or gets no further than the handshake.
+- Records are counted by their headers, and those without data are chatter: a change of keys has 27 bytes, makes the
+  work of some chunks, and does not show in what the library returns.
+- A context is made from files once. A reload makes another for later connections, and drops nobody.
 """
 
 import os
@@ -20,11 +20,11 @@ from bccnd.mux.peer import Peer
 from bccnd.mux.settings import Certified, MuxSettings
 
 PIECE = 64 * 1024
-# Bytes that are taken apart at a time: a millisecond, if all its records are short.
+# Bytes that are decoded at a time: a millisecond, if all records are short.
 PORTION = 4 * 1024
-# What the blocks of a PEM file are called.
+# Names of the blocks of a PEM file.
 CERTIFICATE, KEY = "CERTIFICATE", "PRIVATE KEY"
-# Permissions that the file of the key must not give. Its group may read it, as that of certificates on many hosts.
+# Permissions that the key file must not give. Its group may read it: many hosts have a group for certificates.
 EXPOSED = 0o027
 # X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED.
 WRONG_TIME = 9, 10
@@ -33,7 +33,7 @@ SHOWN = 255
 
 
 def make_context(certificate: Path, key: Path, authorities: Path | None) -> ssl.SSLContext:
-    """Of PEM files. Without authorities nobody is asked for a certificate.
+    """A context from PEM files. Without authorities, peers are not asked for a certificate.
 
     Raises ``ConfigError``, or ``RefusedError`` where the door may not read a file, or others may read the key.
     """
@@ -61,7 +61,7 @@ def make_context(certificate: Path, key: Path, authorities: Path | None) -> ssl.
 
 
 def _examine(named: str, file: Path, block: str) -> int:
-    """The mode of the file. The library says neither which of its files is at fault, nor what each lacks."""
+    """Check a PEM file, and return its mode. The library would not say which file is at fault, nor why."""
     try:
         with file.open("rb") as stream:
             mode, content = os.fstat(stream.fileno()).st_mode, stream.read()
@@ -75,9 +75,9 @@ def _examine(named: str, file: Path, block: str) -> int:
 
 
 def out_of_date(certificate: Path, key: Path) -> str:
-    """What peers say of the time of a certificate, such as "certificate has expired"; empty if it is valid now.
+    """What peers say about the dates of a certificate, such as "certificate has expired"; empty if it is valid now.
 
-    The library tells of a certificate to its peer alone: this is a handshake with one that trusts it alone.
+    The library checks only a peer's certificate: so this is a handshake with a peer that trusts this one alone.
     """
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
@@ -97,7 +97,7 @@ def out_of_date(certificate: Path, key: Path) -> str:
 
 
 def context_of(settings: MuxSettings) -> ssl.SSLContext | None:
-    """None where nobody speaks TLS. Raises ``ConfigError``."""
+    """The context for these settings; None without TLS. Raises ``ConfigError``."""
     if not settings.has_tls:
         return None
     if settings.certificate is None or settings.key is None or settings.authorities is None:
@@ -107,7 +107,7 @@ def context_of(settings: MuxSettings) -> ssl.SSLContext | None:
 
 def _no_password() -> str:
     raise ValueError(
-        "the key has a password, and nobody is there to say it; take it off: openssl pkey -in KEY -out NEW"
+        "the key has a password, which the door cannot ask for; remove it: openssl pkey -in KEY -out NEW"
     )
 
 
@@ -118,13 +118,13 @@ def _reason(error: Exception) -> str:
 
 
 class Records:
-    """``count``: how many have begun in the bytes so far."""
+    """Finds TLS records in a stream. ``count``: how many have begun so far."""
 
     _HEAD = 5  # type, version, and the length in two bytes
 
     def __init__(self) -> None:
         self.count = 0
-        self._left = 0  # bytes of the last one that are still to come
+        self._left = 0  # bytes of the last record that are still to come
         self._begun = b""  # of a head
 
     def add(self, data: bytes) -> None:
@@ -148,14 +148,14 @@ class Tls:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._in, self._out, server_side=True)
         self._records = Records()
-        self._pieces = 0  # a read gives what one record carried
+        self._pieces = 0  # a read returns the data of one record
         self._unread = b""
 
     @property
     def names(self) -> list[str]:
-        """What the certificate of the peer calls it: its DNS names, then its common name.
+        """The peer's names in its certificate: its DNS names, then its common name.
 
-        None at all where one of them is no text: a DNS name may hold any byte that an authority signs.
+        Empty if one of them is no text: an authority may sign a DNS name with any bytes.
         """
         try:
             return [*_names(self._object.getpeercert() or {})]
@@ -228,7 +228,7 @@ def _names(certificate: object) -> Iterator[str]:
 
 
 def certified(names: Sequence[str], users: Sequence[Certified]) -> Peer | bytes:
-    """Who has a certificate with these names; or why that is nobody."""
+    """The peer of a certificate with these names, or the reason why there is none."""
     for user in users:
         if user.name in names:
             return Peer(user.user, user.groups, 0, user.name.encode())

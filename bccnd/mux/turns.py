@@ -1,13 +1,12 @@
-"""How much is done for a user in a round of the loop: the connections of one user take turns.
+"""Bounds the work for a user in a round of the loop: the connections of one user take turns.
 
-Without that a user with hundred connections that send more than is judged would have hundred turns between two of
-anybody else. There is one ``Turns`` for each kind of work: to judge what peers sent, to write to them, and to read
-the daemon.
+Without this, a user with a hundred busy connections would have a hundred turns between two turns of anybody else.
+There is one ``Turns`` for each kind of work: to judge what peers sent, to write to them, and to read the daemon.
 
 Rules
-- In a round a user has so much work done, but for the last turn. Whoever comes then waits for its turn in a later
-  round, behind those that wait already.
-- The n that want turns get the n-th part of it each, so that the one that has little to do waits for no long turns.
+- In a round a user gets ``most`` work, apart from what the last turn adds. Then further connections wait for a later
+  round, behind those that already wait.
+- If n connections want turns, each gets an n-th part, so that one with little to do does not wait for long turns.
   None gets less than ``least``: a turn costs something, however little is done in it.
 """
 
@@ -15,12 +14,12 @@ from asyncio import AbstractEventLoop
 from collections import Counter, deque
 from collections.abc import Callable
 
-# Does as much work as it is told, or a little more, and says how much it was.
+# A turn: does as much work as it is told, or a little more, and returns how much it was.
 Turn = Callable[[int], int]
 
 
 class Turns:
-    """Of all connections on ``loop``. ``most`` and ``least``: work of a user in a round, and of a turn at least."""
+    """For all connections on ``loop``. ``most``: work of a user in a round; ``least``: work of a turn."""
 
     def __init__(self, loop: AbstractEventLoop, most: int, least: int) -> None:
         self._loop = loop
@@ -30,7 +29,7 @@ class Turns:
         self._is_round = False
 
     def take(self, uid: int, turn: Turn) -> bool:
-        """Have it called at once, or else later. Whether it was."""
+        """Call it now, or later in its turn. Whether it was called now."""
         if uid in self._waiting or self._done[uid] >= self._most:
             self.wait(uid, turn)
             return False
@@ -39,7 +38,7 @@ class Turns:
         return True
 
     def wait(self, uid: int, turn: Turn) -> None:
-        """Have it called in a later round: for who has had a turn, and has more to do."""
+        """Call it in a later round: for a connection that has had a turn, and has more to do."""
         self._begin()
         self._waiting.setdefault(uid, deque()).append(turn)
 
@@ -54,9 +53,9 @@ class Turns:
         if self._waiting:
             self._begin()
         for uid, waiting in list(self._waiting.items()):
-            count = len(waiting)  # none where a turn has failed
+            count = len(waiting)  # none if a turn has failed
             share = max(self._least, self._most // max(1, count))
-            for _ in range(count):  # those that come meanwhile have the next round
+            for _ in range(count):  # those that come meanwhile wait for the next round
                 if self._done[uid] >= self._most:
                     break
                 self._done[uid] += waiting.popleft()(share)

@@ -3,11 +3,12 @@
 Rules
 - A client asks for the path /bus and offers the subprotocols ``bpmux`` and ``token.<TOKEN>``: a browser can set no
   header of its own, and a token in the address would be logged. It is answered with ``bpmux``.
-- A token alone is no proof for what a browser sends: Host must be a name of the door, or a page could reach it under
-  a name of its own; Origin, where there is one, must be in the settings or be Host with the door's own scheme.
-- Any other path is one of the page (``pages.py``), which says nothing of the bus and so needs no token.
-- The bytes are those of binary frames. Where one ends and the next begins means nothing.
-- The library takes apart all that it is given at once. So it is given a PORTION, until these have had FRAMES.
+- A token alone does not prove what a browser sends. Host must be a name of the door, or a page could reach the door
+  under a name of its own. Origin, if present, must be in the settings, or be Host with the door's scheme.
+- Any other path belongs to the page (``pages.py``), which says nothing about the bus and so needs no token.
+- The bytes are those of binary frames. The limits between frames mean nothing.
+- The library decodes everything that it is given at once. So it gets one PORTION after the other, until these have
+  had FRAMES frames.
 """
 
 import hmac
@@ -31,9 +32,9 @@ from bccnd.mux.peer import Peer
 PATH = "/bus"
 PROTOCOL = "bpmux"
 TOKEN = "token."  # noqa: S105 - how one is announced
-# That one client shows.
+# Tokens that one client may offer.
 TOKENS_LIMIT = 8
-# Of a frame. Ours have 64 KiB.
+# Bytes of a frame. Ours have 64 KiB.
 FRAME_LIMIT = 256 * 1024
 # Bytes that the library is given at a time: two milliseconds of work, if all its frames are short.
 PORTION = 2048
@@ -41,7 +42,7 @@ PORTION = 2048
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """``users``: whom each token makes of its bearer. ``hosts``: names of the door; ``origins``: of pages.
+    """``users``: the peer of each token. ``hosts``: names of the door; ``origins``: those of pages.
 
     ``scheme``: http, or https where the door speaks TLS.
     """
@@ -52,7 +53,7 @@ class Tokens:
     scheme: str = "http"
 
     def bearer(self, tokens: Sequence[str]) -> Peer | None:
-        """All are compared, in a time that says nothing of them."""
+        """The peer of a token. All are compared, in constant time."""
         pairs = [
             (known, peer, token.encode(errors="surrogatepass"))
             for known, peer in self.users
@@ -63,7 +64,7 @@ class Tokens:
 
 
 class WebSocket:
-    """The server's side of one connection. ``peer``: who has shown a token, once it ``is_ready``."""
+    """The server's side of one connection. ``peer``: the bearer of its token, once it ``is_ready``."""
 
     def __init__(self, tokens: Tokens, pages: Pages = NONE) -> None:
         self._pages = pages
@@ -151,7 +152,7 @@ class WebSocket:
             self.peer = peer
 
     def _judged(self, request: Request) -> tuple[int, str, Peer | None]:
-        """Why it is refused, with the status of HTTP; 0 if it is not."""
+        """The HTTP status of a refusal, its text, and the peer; status 0 if it is let in."""
         headers = request.headers
         host, origin = _only(headers, "Host"), ", ".join(headers.get_all("Origin"))
         if host not in self._tokens.hosts:
@@ -184,12 +185,12 @@ def _only(headers: Headers, name: str) -> str:
 
 
 def _method(request: Request) -> str:
-    """Libraries that do not say it take no other."""
+    """The method of a request. Versions of the library that do not report it accept only GET."""
     return getattr(request, "method", "GET")
 
 
 def _answer(page: Page, request: Request) -> Response:
-    """The page, or its head, or that the browser has it as it is."""
+    """The page, its headers alone, or the answer that the browser's copy is still good."""
     tags = ",".join(request.headers.get_all("If-None-Match"))
     known = {each.strip().removeprefix("W/") for each in tags.split(",")}
     dated = [("Date", formatdate(usegmt=True)), ("ETag", page.tag)]

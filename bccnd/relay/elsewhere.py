@@ -1,25 +1,24 @@
-"""Whether somebody on another host listens to watched patterns: what daemons ask each other, and remember
-(``bccnd/wire/BCCN1.md``, "Watches").
+"""Finds out whether somebody on another host listens to watched patterns: daemons ask each other, and remember the
+answers (``bccnd/wire/BCCN1.md``, "Watches").
 
     we, on QUESTIONS          <token>LFwatch <seconds> <separator>LF<pattern>LF<pattern>...
     who has listeners, to us  <token>LFwanted <a digit for each pattern: 1 or 0>      and again at each change
 
 Rules
-- A question is a lease: who hears it looks out for its patterns for so many seconds, and says what changes. Whoever
-  never said that somebody listens says nothing as long as nobody does; a daemon that does not know the question is
-  silent, too.
-- It is asked ASKS times, ASK_SECONDS apart: with no answer by then nobody listens. Then the lease is renewed, all
-  patterns together, every RENEW_SECONDS. What was lost is repaired by that. What a daemon said holds for
-  LEASE_SECONDS: one that vanishes is a listener that goes.
-- A pattern that nobody watches any more is remembered until the next renewal, if others were asked about it to the
-  end: who comes and goes asks nothing anew.
-- An answer has a digit for each pattern, and a 0 takes back a 1. So a lease begins with what its daemon was told of
-  the same patterns in another: the questions of an asker change with each pattern that it begins to watch.
-- Daemons alone ask and are answered, and an answer is never answered: two never keep each other busy.
-- Questions for a user are limited as those about listeners are (``allowance``), and so is what a host that asks costs
-  here: its questions, their new patterns and our answers a second, and what its own answers take.
-- Who asks for most gives first (``shares``) when all leases take LEASED_BYTES: no host makes the question of one that
-  has less go unheard.
+- A question is a lease: a daemon that hears it watches the patterns for so many seconds, and reports changes. A
+  daemon without listeners is silent until it has some; so is one that does not know the question.
+- A question is asked ASKS times, ASK_SECONDS apart; without an answer by then nobody listens. Then the lease is
+  renewed every RENEW_SECONDS, for all patterns together, which also makes up for lost datagrams. An answer holds for
+  LEASE_SECONDS: a daemon that vanishes counts as a listener that leaves.
+- A pattern that nobody watches any more is remembered until the next renewal, if its questions were all asked: so a
+  watch that comes and goes asks nothing again.
+- An answer has a digit for each pattern, and a 0 takes back a 1. The questions of an asker change with each pattern
+  that it begins to watch. So a new lease starts from what its daemon was told about the same patterns in another.
+- Only daemons ask and are answered, and an answer is never answered: so two never keep each other busy.
+- Questions on behalf of a user are limited like those about listeners (``allowance``). So is the cost of a host that
+  asks: its questions, their new patterns and our answers a second, and the time that its own answers take.
+- When all leases take LEASED_BYTES, the host with most gives up first (``shares``): no host can displace the question
+  of one with less.
 """
 
 from collections import deque
@@ -45,23 +44,23 @@ RENEW_SECONDS = 2.0
 # Two renewals may be lost.
 LEASE_SECONDS = 5
 LEASE_MOST = 10
-# Bytes of the patterns of a question: with all around it a datagram.
+# Bytes of the patterns of a question: with header and token it fits a datagram.
 QUESTION_BYTES = 1080
-# Questions sent in one go, and the pause between two such.
+# Questions sent in one go, and the pause before the next.
 QUESTIONS_A_TURN, TURN_SECONDS = 8, 0.01
-# New patterns of a client that others are asked about a second, and of a daemon that asks here: 4 us each. A long one
-# of a client counts as several.
+# New patterns a second: of a client, to ask others about; of a daemon that asks here, 4 us each. A long pattern of a
+# client counts as several.
 PATTERNS_PER_SECOND = 4000
 LONG = 32
-# Questions of one daemon that are taken, and answered, a second.
+# Questions of one daemon a second that are taken, and answered.
 QUESTIONS_PER_SECOND = 250
-# Of the answers of one daemon, DIGITS and fewer count as one: 5 us.
+# Answers of one daemon a second, 5 us each. One with more than DIGITS digits counts as several.
 ANSWERS_PER_SECOND, DIGITS = 2000, 16
-# Bytes that the patterns of others take here, and what one takes beside its own.
+# Bytes that the patterns of others take here, and bytes of a pattern in addition to its own.
 LEASED_BYTES = 4 << 20
 PATTERN_BYTES = 512
-# Daemons that say that somebody listens to a pattern, and are remembered: one more would change nothing as long as
-# one of these says so. When none does any more, all are asked again.
+# Daemons with listeners to a pattern that are remembered: more would change nothing as long as one of these has
+# listeners. When none has any more, all are asked again.
 DAEMONS_LIMIT = 8
 TOKEN_LIMIT = 128
 
@@ -70,8 +69,8 @@ Question = tuple[Key, ...]  # of one separator
 
 @dataclass(eq=False, slots=True)
 class _Asked:
-    """A pattern: who watches it here, how often others were asked, which of them have listeners, and until when that
-    holds; ``crowded``: more said so. ``answer``: what is known; None: nothing yet.
+    """A pattern: its watches here, how often others were asked, and which daemons (``by``) have listeners, until
+    when. ``crowded``: more daemons have some. ``answer``: whether somebody listens, None before that is known.
     """
 
     watches: dict[Watch, None] = field(default_factory=dict)
@@ -102,7 +101,7 @@ class _Lease:
 
 
 class Elsewhere:
-    """``own``: the daemon as a source; ``on_change``: called with a watch about which more is known."""
+    """``own``: the daemon as a source; ``on_change``: called with a watch whose answer has changed."""
 
     def __init__(self, publisher: Publisher, lookout: Lookout, own: LocalSource, alarm: Alarm) -> None:
         self._publisher, self._lookout, self._own = publisher, lookout, own
@@ -110,7 +109,8 @@ class Elsewhere:
         self._asked: dict[Key, _Asked] = {}
         self._unsettled: dict[Key, None] = {}
         self._waiting: deque[Question] = deque()  # to be sent
-        # The tokens of what was asked since the last renewal, and since the one before; and what they stand for.
+        # The tokens of the questions since the last renewal, and since the one before; and the question of each
+        # token.
         self._young: dict[Question, bytes] = {}
         self._old: dict[Question, bytes] = {}
         self._tokens: dict[bytes, Question] = {}
@@ -127,7 +127,7 @@ class Elsewhere:
     # -- what we ask
 
     def want(self, watch: Watch, now: float) -> None:
-        """Nobody here listens: find out about the others."""
+        """Nobody here listens: ask the other hosts."""
         asked = self._asked.get(watch.key)
         if asked is None:
             asked = self._asked[watch.key] = _Asked()
@@ -137,12 +137,12 @@ class Elsewhere:
         asked.watches[watch] = None
 
     def forget(self, watch: Watch) -> None:
-        """It is as good as listened to here, or watched no more."""
+        """Stop asking for this watch: somebody here listens, or it has ended."""
         if asked := self._asked.get(watch.key):
             asked.watches.pop(watch, None)
 
     def listened(self, key: Key) -> bool | None:
-        """Whether somebody listens; None: not known yet."""
+        """Whether somebody elsewhere listens; None if that is not known yet."""
         asked = self._asked.get(key)
         return asked.answer if asked else None
 
@@ -162,9 +162,9 @@ class Elsewhere:
                 self._send(moment)
 
     def _ask(self, moment: Moment) -> None:
-        """Ask about what is not known, and conclude from silence."""
+        """Ask about patterns without an answer, and take silence for no."""
         keys, silent = [], []
-        if self._waiting:  # nobody can have answered what was not sent
+        if self._waiting:  # silence means nothing before the question is sent
             self._set("ask", moment.monotonic + ASK_SECONDS)
             return
         for key in list(self._unsettled):
@@ -191,7 +191,7 @@ class Elsewhere:
         return self._users.take(b"%d" % owner.peer.uid, owner.name, moment.monotonic, count)
 
     def _renew(self, moment: Moment) -> None:
-        """Ask about everything again, and forget what nobody watches and who is silent."""
+        """Ask about everything again; forget patterns without a watch, and daemons that are silent."""
         now = moment.monotonic
         for key in [key for key, asked in self._asked.items() if not asked.watches]:
             del self._asked[key]
@@ -229,7 +229,7 @@ class Elsewhere:
         return b"%d.%d" % (moment.unix_ns // 1000, self._last_token)
 
     def _nobody_left(self, key: Key, asked: _Asked, moment: Moment) -> None:
-        """Nobody who is remembered says any more that somebody listens."""
+        """None of the daemons that are remembered has listeners any more."""
         if asked.crowded:
             asked.crowded, asked.asks, asked.answer = False, 0, None
             self._unsettled[key] = None
@@ -251,7 +251,7 @@ class Elsewhere:
     # -- what we hear
 
     def hear(self, src: bytes, chan: bytes, payload: bytes, moment: Moment, peer: bytes) -> None:
-        """What another daemon says, to all or to this one."""
+        """Take a question or an answer of another daemon."""
         token, _, rest = payload.partition(b"\n")
         word, _, rest = rest.partition(b" ")
         if len(token) > TOKEN_LIMIT or b"*" in src:
@@ -308,7 +308,7 @@ class Elsewhere:
         return self._remember(_Lease(src, token, host, size), keys, moment.monotonic)
 
     def _make_room(self, host: bytes, size: int) -> bool:
-        """Whether so much more of this host may be remembered; the host with most gives what is missing."""
+        """Whether ``size`` more bytes of this host may be remembered; the host with most gives up leases for it."""
         while self._leased + size > LEASED_BYTES:
             if self._held.of(host) + size > self._held.most:
                 return False
@@ -339,7 +339,7 @@ class Elsewhere:
                 del self._latest[lease.src, watch.key]
 
     def state(self) -> list[tuple[Any, ...]]:
-        """The leases, for a successor: who relies on an answer learns of the end of it."""
+        """The leases, for a successor, so that askers still learn when an answer changes."""
         return [
             (
                 *(each.src, each.token, each.host, each.size, self._due.get(each)),
@@ -357,12 +357,12 @@ class Elsewhere:
             self._due.set(lease, until)
 
     def looked(self, changed: list[Watch], moment: Moment) -> None:
-        """Somebody here has begun to listen to watches of others, or nobody does any more."""
+        """Report watches of others whose answer has changed here."""
         for lease in {watch.owner: None for watch in changed if isinstance(watch.owner, _Lease)}:
             self._answer(lease, moment)
 
     def _answer(self, lease: _Lease, moment: Moment) -> None:
-        """If there is something to say. Beyond the share of its host it learns that when it asks again."""
+        """Answer, if there is something to say. Beyond its host's share, the asker learns it when it asks again."""
         state = lease.state
         if not (lease.has_answered or b"1" in state):
             return
@@ -372,12 +372,12 @@ class Elsewhere:
 
 
 def _name(src: bytes, token: bytes) -> bytes:
-    """Of a lease."""
+    """The name of a lease."""
     return src + b"\n" + token
 
 
 def _questions(keys: list[Key]) -> list[Question]:
-    """By separator, and as many as fit."""
+    """Questions about these patterns: one separator in each, and as many patterns as fit."""
     questions: list[list[Key]] = []
     for separator in patterns.SEPARATORS:
         room = 0

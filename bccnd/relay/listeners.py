@@ -1,8 +1,9 @@
-"""Who has come to listen to more, and when: what ``lookout`` looks at again, instead of at everybody.
+"""Notes which sessions listen to more than before, so that ``lookout`` looks at these again, not at all sessions.
 
 Rules
-- To note a change costs the same whoever watches what.
-- Only who gains can become the first listener of a channel. Who loses is missed by those that counted on it.
+- Noting a change costs the same, whatever is watched.
+- Only a session that gains a pattern can become the first listener of a channel. A loss matters only to watches whose
+  witness it was.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ def _nobody_asks() -> None:
 
 
 class Listeners:
-    """``version``: of who listens to what; ``on_change``: called at each change."""
+    """``version``: rises with each change of what sessions listen to; ``on_change``: called at each change."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -23,19 +24,19 @@ class Listeners:
         self._gained: dict[Session, int] = {}  # the version at its last gain; the latest last
 
     def gain(self, session: Session) -> None:
-        """It holds one more pattern, or its patterns count from now on."""
+        """The session holds one more pattern, or its patterns count from now on."""
         self._gained.pop(session, None)
         self.version += 1
         self._gained[session] = self.version
         self.on_change()
 
     def lose(self) -> None:
-        """Somebody holds a pattern less, or its patterns count no more."""
+        """A session holds one pattern less, or its patterns do not count any more."""
         self.version += 1
         self.on_change()
 
     def again(self) -> None:
-        """Patterns may count that did not, and the other way round."""
+        """Patterns may count that did not before, and others may not count any more."""
         self.version += 1
         self._gained = dict.fromkeys(self._gained, self.version)
         self.on_change()
@@ -45,7 +46,7 @@ class Listeners:
             self.lose()
 
     def since(self, version: int) -> list[Session]:
-        """Who has gained after this version, the first of them last."""
+        """The sessions that gained a pattern after this version, the first of them last."""
         found = []
         for session, gained in reversed(self._gained.items()):
             if gained <= version:

@@ -1,18 +1,18 @@
-"""Whether somebody on this host listens to anything that a watched pattern means, and when that changes.
+"""Finds out whether somebody on this host listens to a channel of a watched pattern, and when that changes.
 
     a pattern comes or goes --> Listeners --> some time later a round for each user --> ``on_deadline``: what changed
 
 Rules
-- A subscription is counted if it and the watched pattern have a channel in common (``pattern.meet``). Patterns of
-  different separators have if one of them means a single channel that the other matches, or if they begin alike.
-- Neither who watches nor a tap is counted. A watch from elsewhere counts nobody whose pattern is local.
-- Watches take a part of the time (STEPS_A_SECOND), and at most TURN_STEPS at once, whoever holds how many patterns of
-  what length. Users take turns within it: who has many watches learns later, and nobody else does. Who subscribes
-  pays for none.
-- A round of a user looks at each of its watches once, ROUND_SECONDS after the last one at the soonest. So what
-  changes meanwhile is seen once, and who comes and goes meanwhile may be seen by nobody.
-- For a single channel the route says it. For a pattern somebody is remembered for whom it is true, as long as it is;
-  while there is nobody, only those are looked at who have gained a pattern since.
+- A subscription counts if it and the watched pattern have a channel in common (``pattern.meet``). Patterns of
+  different separators do if one of them is a single channel that the other matches, or if both begin alike.
+- The session that watches does not count, nor does a tap. For a watch from elsewhere, local patterns do not count.
+- Watches take a bounded part of the time (STEPS_A_SECOND), at most TURN_STEPS at once, however many patterns there
+  are and however long. Users take turns within that: a user with many watches learns changes later, and nobody else
+  does. A subscriber pays for none of it.
+- A round of a user looks at each of its watches once. Rounds begin ROUND_SECONDS apart or more. So a round sees
+  several changes as one, and a listener that comes and goes in between may not be seen at all.
+- For a single channel the route has the answer. For a pattern one listener is remembered, the witness, as long as it
+  is one. While there is none, only sessions that have gained a pattern since are looked at.
 """
 
 from collections import OrderedDict
@@ -31,8 +31,8 @@ from bccnd.relay.state import Rules
 TURN_STEPS = 2048
 STEPS_A_SECOND = 1 << 19
 ROUND_SECONDS = 0.05
-# What it takes to look at a watch, at a session, and at each of its patterns; of two that begin alike, how many bytes
-# are compared in a step.
+# Steps to look at a watch, at a session, and at each of its patterns; and the bytes compared in a step, of two
+# patterns that begin alike.
 LOOK_STEPS = 8
 SESSION_STEPS = 2
 PATTERN_STEPS = 3
@@ -43,10 +43,10 @@ Key = tuple[bytes, bytes]  # separator and pattern
 
 @dataclass(eq=False, slots=True)
 class Watch:
-    """``owner``: who wants to know, of whom a session is not counted; ``user``: whose time it takes.
+    """``owner``: the session or lease that wants to know; a session does not count itself. ``user``: pays the time.
 
-    ``listened``: whether somebody listens; None: nobody has looked yet. ``seen``: the version up to which it holds;
-    ``witness``: somebody for whom it is true.
+    ``listened``: whether somebody listens, None before the first look. ``seen``: the version of the listeners for
+    which that holds; ``witness``: a session that listens, with its pattern.
     """
 
     key: Key
@@ -55,7 +55,7 @@ class Watch:
     listened: bool | None = None
     seen: int = -1
     witness: tuple[Session, Key] | None = None
-    told: bytes = b""  # what the owner knows, and since when
+    told: bytes = b""  # the state that the owner was told, and when
     told_at: float = float("-inf")
 
     @property
@@ -66,8 +66,8 @@ class Watch:
 
 @dataclass(slots=True)
 class _Round:
-    """What is left to look at: watches, of the first of them the sessions, and of the last of these the patterns.
-    ``version``: at its begin; ``whole``: it had all watches of the user then.
+    """What is left to look at: watches, the sessions for the first watch, the patterns of the last session.
+    ``version``: that of the listeners at the start; ``whole``: whether it began with all watches of the user.
     """
 
     version: int
@@ -79,7 +79,7 @@ class _Round:
 
 @dataclass(slots=True)
 class _User:
-    """``seen``: the version up to which all of it was looked at."""
+    """``seen``: the version of the listeners for which all watches were looked at."""
 
     seen: int
     watches: dict[Watch, None] = field(default_factory=dict)
@@ -91,12 +91,12 @@ class Lookout:
         self._rules = rules
         self._listeners.on_change = self._changed
         self._users: dict[Hashable, _User] = {}
-        self._rounds: dict[Hashable, _Round] = {}  # who has its turn next first
-        self._began = float("-inf")  # the last rounds
+        self._rounds: dict[Hashable, _Round] = {}  # the next user comes first
+        self._began = float("-inf")  # when the last rounds began
         self._due: Deadlines[str] = Deadlines(alarm)
 
     def add(self, watch: Watch, now: float) -> None:
-        """Look at it soon."""
+        """Add a watch, and look at it soon."""
         version = self._listeners.version
         self._users.setdefault(watch.user, _User(version)).watches[watch] = None
         round_ = self._rounds.setdefault(watch.user, _Round(version, OrderedDict()))
@@ -119,7 +119,7 @@ class Lookout:
         return self._due.next
 
     def on_deadline(self, now: float) -> list[Watch]:
-        """Look at some; those of which ``listened`` has changed."""
+        """Look at some watches. Returns those whose ``listened`` has changed."""
         changed: list[Watch] = []
         if self._due.next > now:
             return changed
@@ -145,7 +145,7 @@ class Lookout:
         return changed
 
     def is_confined(self, key: Key) -> bool:
-        """Whether no channel that it means leaves the host."""
+        """Whether no channel of the pattern leaves the host."""
         separator, pattern = key
         return any(patterns.covers(each.encode(), pattern, separator) for each in self._rules.options.local)
 
@@ -155,7 +155,7 @@ class Lookout:
             self._due.set("changed", self._began + ROUND_SECONDS)
 
     def _look(self, round_: _Round, changed: list[Watch]) -> bool:
-        """Look at one more watch, or at a part of the sessions; whether anything is left of the round."""
+        """Look at one more watch, or at a part of the sessions. Whether anything is left of the round."""
         watch = next(iter(round_.watches), None)
         if watch is None:
             return False
@@ -178,7 +178,7 @@ class Lookout:
         return route.size > route.serves(watch.owner)
 
     def _meets(self, watch: Watch, round_: _Round) -> bool | None:
-        """None: there is more to look at."""
+        """Whether somebody listens to the pattern; None if there is more to look at."""
         if round_.sessions is None:
             if watch.witness is not None and self._counts(watch, *watch.witness):
                 return True
@@ -204,7 +204,7 @@ class Lookout:
         return False
 
     def _counts(self, watch: Watch, session: Session, key: Key) -> bool:
-        """Whether this pattern, which the session may hold, makes it a listener."""
+        """Whether the session still holds this pattern, and is a listener by it."""
         watched, held = watch.key[1], key[1]
         self._meter.steps += PATTERN_STEPS
         if session is watch.owner or session.tap or key not in session.subscriptions:
@@ -218,7 +218,7 @@ class Lookout:
 
 
 def _meet(one: Key, other: Key) -> bool:
-    """Whether two have a channel in common that begin alike."""
+    """Whether two patterns that begin alike have a channel in common."""
     (separator, watched), (others, held) = one, other
     if separator == others:
         return patterns.meet(watched, held, separator)

@@ -1,18 +1,18 @@
-"""Who holds how much of what all share: weights by owner and, of each owner, by source.
+"""How much each owner holds of a shared table: weights by owner, and within an owner by source.
 
-Without this, one who invents sources fills a table that all share, and pushes out what the others keep there.
+Without this, an owner that invents sources fills a shared table, and pushes out what the others keep there.
 
 Rules
-- The owner that has most gives first, of that what its greatest source has, and of that the oldest. So no owner gives
-  while it has less than an equal part of all.
-- The greatest is known without a search: each change is in a heap, where most have been overtaken by a later one.
+- The owner with most gives up first: the oldest thing of its greatest source. So an owner with less than an equal
+  part never gives up anything.
+- The greatest is found without a search: each change is in a heap, where later changes have replaced most.
 """
 
 from heapq import heapify, heappop, heappush
 
 
 class Heaviest:
-    """Weights by name; the greatest of them, of several the first by name."""
+    """Weights by name, and the greatest of them; of equal ones the first by name."""
 
     __slots__ = ("_changes", "_weights")
 
@@ -24,7 +24,7 @@ class Heaviest:
         return len(self._weights)
 
     def add(self, name: bytes, weight: int) -> None:
-        """So much more, or less, is of this name; who has nothing left is forgotten."""
+        """Add ``weight``, which may be negative, to a name; a name with nothing left is forgotten."""
         if not weight:
             return
         now = self._weights.get(name, 0) + weight
@@ -41,7 +41,7 @@ class Heaviest:
         return self._weights.get(name, 0)
 
     def greatest(self) -> tuple[bytes, int]:
-        """The name that has most, and its weight; nothing for nobody."""
+        """The name with most, and its weight; empty and 0 if there is none."""
         while self._changes:
             weight, name = self._changes[0]
             if self._weights.get(name) == -weight:
@@ -51,7 +51,7 @@ class Heaviest:
 
 
 class Shares:
-    """Things of a source that an owner is accountable for, each with a weight above 0."""
+    """Things of sources, each with a weight above 0, for which an owner is accountable."""
 
     def __init__(self) -> None:
         self._owners = Heaviest()
@@ -59,7 +59,7 @@ class Shares:
         self._things: dict[tuple[bytes, bytes], dict[bytes, None]] = {}  # the oldest first
 
     def add(self, owner: bytes, source: bytes, thing: bytes, weight: int) -> None:
-        """So much more, or less, is of this thing, which is the youngest from now on."""
+        """Add ``weight``, which may be negative, to a thing, which is the youngest from now on."""
         things = self._things.setdefault((owner, source), {})
         things.pop(thing, None)
         things[thing] = None
@@ -80,16 +80,16 @@ class Shares:
             del self._sources[owner]
 
     def __len__(self) -> int:
-        """How many owners and sources there are."""
+        """The number of owners and sources."""
         return len(self._sources) + len(self._things)
 
     def of(self, owner: bytes) -> int:
-        """What this owner has."""
+        """The weight of this owner."""
         return self._owners.weight(owner)
 
     @property
     def most(self) -> int:
-        """What the greatest owner has."""
+        """The weight of the greatest owner."""
         return self._owners.greatest()[1]
 
     def giver(self) -> bytes:

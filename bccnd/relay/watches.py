@@ -1,15 +1,14 @@
-"""What clients watch, to learn whether somebody listens: ``CMSG watch`` (``clients/PROTOCOL.md``, "Watches").
+"""The watches of clients, which report whether somebody listens: ``CMSG watch`` (``clients/PROTOCOL.md``, "Watches").
 
-    lookout: somebody here does -----------------------> here
-    nobody here, and it leaves the host -> elsewhere --> elsewhere, or no
-    nobody here, and it is local ----------------------> no
+    lookout: somebody here listens --------------------> here nobody here, and it leaves the host -> elsewhere -->
+    elsewhere, or no nobody here, and it is local ----------------------> no
 
 Rules
-- A client is told a state, and only what differs from what it was told last: so nothing is lost by what it is not
-  told. That is at most once in TOLD_SECONDS of a watch, and nothing while UNREAD answers wait for its client.
-- Nothing is told before it is known: of other hosts that takes a third of a second. Until then the last state holds.
-- Nobody learns whom a message would reach without the right to publish it, on every channel that the pattern means.
-- Watches are bounded in bytes: a user has as much of the whole as it leaves.
+- A client is told a state, and only one that differs from the last: so it may miss states, and still knows the
+  newest. It is told at most once in TOLD_SECONDS for each watch, and not at all while UNREAD answers wait for it.
+- Nothing is told before it is known; for other hosts that takes a third of a second. Until then the last state holds.
+- To learn whom a message would reach, a client needs the right to publish on every channel that the pattern means.
+- Watches are bounded in bytes: a user may take as much of the whole as it leaves free.
 """
 
 from collections import Counter
@@ -27,11 +26,11 @@ from bccnd.relay.session import Session
 from bccnd.relay.state import State
 from bccnd.wire.sbus import Cmsg
 
-# Of all watches: some 4,000 of short patterns.
+# Bytes of all watches: some 4,000 of short patterns.
 WATCHES_BYTES = 2 << 20
 TOLD_SECONDS = 0.05
 UNREAD, UNREAD_SECONDS = 16, 0.25
-# Watches that are looked through in one go for what is to be told: each may take a system call.
+# Watches that one turn examines for something to tell: each may take a system call.
 TOLD_A_TURN, TURN_SECONDS = 64, 0.004
 HERE, ELSEWHERE, NO = b"here", b"elsewhere", b"no"
 
@@ -42,7 +41,7 @@ class Watches:
         self._delivery, self._lookout, self._elsewhere = delivery, lookout, elsewhere
         elsewhere.on_change = self._tell_soon
         self._bytes: Counter[int] = Counter()  # by uid
-        self._untold: Deadlines[Watch] = Deadlines(state.alarm)  # from when on it may be told
+        self._untold: Deadlines[Watch] = Deadlines(state.alarm)  # when each may be told
         self._next_turn = 0.0
 
     def __len__(self) -> int:
@@ -53,7 +52,7 @@ class Watches:
         return min(due, self._lookout.next_deadline(), self._elsewhere.next_deadline())
 
     def watch(self, session: Session, pattern: bytes, moment: Moment) -> None:
-        """Tell the client from now on whether somebody listens; again, if it watches that already."""
+        """Tell the client from now on whether somebody listens. If it already watches that, tell it again."""
         patterns.check(pattern, session.separator)
         key = session.separator, pattern
         if pattern.startswith(NOTICES):
@@ -68,7 +67,7 @@ class Watches:
         self._add(session, key, moment.monotonic)
 
     def unwatch(self, session: Session, pattern: bytes) -> None:
-        """No more; nothing, if it does not watch that."""
+        """End a watch; does nothing if the client has none."""
         if (session.separator, pattern) in session.watches:
             self._remove(session, (session.separator, pattern))
 
@@ -77,21 +76,21 @@ class Watches:
             self._remove(session, key)
 
     def revoke(self, session: Session) -> list[bytes]:
-        """End what the client has no right to any more; the patterns."""
+        """End the watches that the client has no right to any more. Returns their patterns."""
         lost = [key for key in session.watches if not session.rights.may_publish_all(*key)]
         for key in lost:
             self._remove(session, key)
         return [pattern for _, pattern in lost]
 
     def settings_changed(self, moment: Moment) -> None:
-        """Other channels may be local now."""
+        """Look at all watches again: other channels may be local now."""
         self._router.listeners.again()
         for session in self._sessions.values():
             for watch in session.watches.values():
                 self._tell_soon(watch, moment)
 
     def adopt(self, session: Session, watches: Iterable[tuple[bytes, bytes, bytes]]) -> None:
-        """Take over those of a predecessor: separator, pattern, what was told."""
+        """Take over the watches of a predecessor: separator, pattern, the state that was told."""
         for separator, pattern, told in watches:
             self._add(session, (separator, pattern), 0.0).told = told
 
@@ -132,7 +131,7 @@ class Watches:
             self._untold.set(watch, moment.monotonic)
 
     def _tell_some(self, moment: Moment) -> None:
-        """Tell of some watches what is to be told."""
+        """Tell clients the new states of some watches."""
         now = moment.monotonic
         for _ in range(TOLD_A_TURN):
             due = self._untold.pop(now)
@@ -167,7 +166,7 @@ class Watches:
         return b"" if found is None else ELSEWHERE if found else NO
 
     def _leaves(self, key: Key) -> bool:
-        """Whether anybody elsewhere can get messages on any of it, and be asked."""
+        """Whether any channel of the pattern leaves the host, and other hosts can be asked."""
         separator, pattern = key
         if self._router.route(QUESTIONS).local or self._lookout.is_confined(key):
             return False

@@ -1,10 +1,10 @@
-"""What an uplink says of itself: to ``bccn links``, to recorders, to Prometheus and in the log. No I/O and no clock.
+"""What an uplink reports about itself: to ``bccn links``, recorders, Prometheus and the log. No I/O and no clock.
 
 Rules
 - An answer to ``bccn links`` is a message about the uplink, and one for each link that is heard
   (``bccnd/beside/answers.py``). ``bccn doctor`` gets the same.
-- The same messages go to FACTS_CHANNEL from time to time, unasked: taps alone see them, and a record has them.
-- What was lost gets a line in the log with what to do, and no more than one each time that it is looked at.
+- The same messages go to FACTS_CHANNEL from time to time, unasked: only taps see them, and recordings have them.
+- New losses get one line in the log at each look, with what to do.
 """
 
 from collections import Counter
@@ -14,11 +14,11 @@ from typing import Any
 from bccnd.beside.answers import Form
 from bccnd.uplink.carrier import Facts
 
-# Requests to it are answered by every uplink of the segment.
+# Every uplink of the segment answers requests on it.
 CHANNEL = "bccnd/links"
-# Directed to what no program is called, as ``!bccnd/repair`` is: recorders find it (``bccnd.recorder.links``).
+# Directed to a name that no program has, like ``!bccnd/repair``: recorders find it (``bccnd.recorder.links``).
 FACTS_CHANNEL = "!bccnd/links"
-# An answer names so many of the links, those that were heard last: then there are 8 answers in a second at most.
+# Links in one answer: those that were heard last. With so many, at most 8 answers fit a second.
 LINKS_SHOWN = 64
 FORM = Form(
     "uplink", "link", "links", LINKS_SHOWN,
@@ -31,7 +31,7 @@ FORM = Form(
     lists=("hosts",),
 )  # fmt: skip
 
-# Reasons that get a line each while the carrier is cut off: of several servers each may have its own.
+# Reasons that are logged while the carrier is cut off: each of several servers may have its own.
 REASONS_LIMIT = 8
 
 # Counts of the bus that are no loss.
@@ -85,7 +85,7 @@ def shown(core: Mapping[str, Any], carrier: Facts, bus: Mapping[str, int]) -> di
 
 
 def mistaken(core: Mapping[str, Any]) -> str:
-    """How this uplink and another one are in each other's way; empty when they are not."""
+    """How this uplink and another one conflict; empty if they do not."""
     if core["copied"]:
         return COPIED
     for sibling in core["siblings"]:
@@ -97,7 +97,7 @@ def mistaken(core: Mapping[str, Any]) -> str:
 
 
 def lost(core: Mapping[str, Any], carrier: Facts, bus: Mapping[str, int]) -> dict[str, int]:
-    """What was lost for good, by the words of LOSSES. ``bus``: what ``Bus`` counts."""
+    """How much was lost for good, by the words of LOSSES. ``bus``: the counts of ``Bus``."""
     return {
         "link": core["lost"],
         "crowded": core["crowded"],
@@ -112,7 +112,7 @@ def lost(core: Mapping[str, Any], carrier: Facts, bus: Mapping[str, int]) -> dic
 
 
 def counted(core: Mapping[str, Any], carrier: Facts, bus: Mapping[str, int]) -> dict[str, Any]:
-    """The values of the metrics that the core, the carrier and the bus have."""
+    """The metrics of core, carrier and bus."""
     return {
         "carried": int(not carrier.reason),
         "round_trip": carrier.round_trip or 0.0,
@@ -141,13 +141,13 @@ def answers(facts: Mapping[str, Any]) -> list[bytes]:
 
 
 class Losses:
-    """Which losses are new. ``seen``: those that are not."""
+    """Finds losses that are new. ``seen``: the known ones."""
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
 
     def new(self, counted: Mapping[str, int]) -> dict[str, Any]:
-        """The fields of a line in the log: what was lost since the last call, and what to do; empty for nothing."""
+        """The fields of a log line: what was lost since the last call, and what to do; empty if nothing was."""
         more = Counter({kind: counted.get(kind, 0) for kind in LOSSES}) - self._seen
         if not more:
             return {}
@@ -157,7 +157,7 @@ class Losses:
 
 
 class Reasons:
-    """Why the carrier is cut off, this time: each reason is new once."""
+    """The reasons why the carrier is cut off this time, each reported once."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()

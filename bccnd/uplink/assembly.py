@@ -1,4 +1,4 @@
-"""What the settings come to: the options of the core, the bounds of the journal, the carrier."""
+"""Makes what the settings describe: the options of the core, the bounds of the journal, the carrier."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ def options_of(settings: UplinkSettings, keys: tuple[bytes, ...]) -> Options:
         rates=tuple(Rate(rate.pattern.encode(), rate.per_second, rate.burst) for rate in settings.rate),
         hold_bytes=settings.hold_bytes,
         local_names=settings.local_names,
-        # A message of NATS is one of ours, so that whoever subscribes there reads it.
+        # A NATS message holds one of our messages, so that any NATS subscriber can read it.
         **{"batch_bytes": 0} if settings.medium == "nats" else {},
     )
 
@@ -39,13 +39,13 @@ def _encoded(patterns: Sequence[str]) -> tuple[bytes, ...]:
 
 
 def limits_of(settings: UplinkSettings) -> Limits:
-    """What the archive of answers to others may take is as much again."""
+    """The bounds of the journal. The archive of answers to others may take as much again."""
     size, seconds = settings.journal_bytes, float(settings.journal_seconds)
     return Limits(outbox_bytes=size, outbox_seconds=seconds, archive_bytes=size, archive_seconds=seconds)
 
 
 def carrier_of(settings: UplinkSettings, source: bytes, hearer: Hearer, journal: Journal) -> Carrier:
-    """The carrier that the settings name. What it needs is loaded only where it is used. Raises ``BccndError``."""
+    """The carrier that the settings name. Only the libraries of that carrier are loaded. Raises ``BccndError``."""
     if settings.medium == "nats":
         carrier: Carrier = _nats_carrier()(_nats_options(settings), source, hearer, journal)
         return carrier
@@ -58,7 +58,7 @@ def carrier_of(settings: UplinkSettings, source: bytes, hearer: Hearer, journal:
 
 
 def check_carrier(settings: UplinkSettings) -> None:
-    """Find what would keep the carrier from being made, and open nothing. Raises ``BccndError``."""
+    """Check that the carrier could be made, without opening anything. Raises ``BccndError``."""
     if settings.medium == "nats":
         _nats_carrier()
         _nats_options(settings).check()

@@ -1,19 +1,20 @@
-"""The uplink as a client of the daemon of its host: what it hears of the segment, and what it sends there.
+"""The uplink as a client of its host's daemon: what it hears from the segment, and what it sends there.
 
     away --> connected --> subscribed, allowed to bridge --> there --> away ...
 
 Rules
-- It waits for the daemon for as long as the uplink runs. A daemon that is replaced is not noticed.
-- Each connection is a client of its own: what a batch has left on one that ended does not go on, out of order, on the
-  next. What was said between two of them was not heard, and ``joined`` says so.
-- A right that is taken back ends the connection: an uplink that hears a part of what it exports would look well. It
-  asks again until it has all that is wanted.
+- It waits for the daemon as long as the uplink runs. It does not notice a replacement of the daemon.
+- Each connection is a client of its own: the rest of a batch on a connection that ended does not continue, out of
+  order, on the next. ``joined`` says that messages between two connections were not heard.
+- A right that is taken back ends the connection: an uplink that hears only a part of its exports would look healthy.
+  It asks again until it has everything that is wanted.
 - A message of the segment is heard once, however many patterns match it. The daemon's queue for the uplink drops the
-  oldest: an uplink holds no publisher up.
-- What is sent is the daemon's once ``send`` returns. What a daemon that went away may not have taken is sent again as
-  it is: hosts that have it drop it as a duplicate. Without the right to bridge it waits until there is that right.
-- Duplicates are expected: two uplinks of a segment send the same. They are counted, and so is all that the daemon
-  refuses; the log has no line for each.
+  oldest: an uplink never holds a publisher.
+- Once ``send`` returns, the daemon has the datagrams. Those that a lost daemon may not have taken are sent again
+  unchanged: hosts that have them drop them as duplicates. Without the right to bridge, datagrams wait until it is
+  granted.
+- Duplicates are expected: two uplinks of a segment send the same. They are counted, and so is everything that the
+  daemon refuses; the log has no line for each.
 """
 
 import asyncio
@@ -29,29 +30,29 @@ from bccn.transport import pauses
 from bccnd.beside import answers
 from bccnd.errors import RefusedError
 
-# The daemon grants the first that its limits allow, or keeps its own.
+# Queues to ask for, in this order: the daemon grants the first that its limits allow, or keeps its own.
 QUEUES: tuple[bccn.Queue, ...] = (
     {"packets": 100_000, "bytes": 64 << 20, "policy": "drop-oldest"},
     {"policy": "drop-oldest"},
 )
-# Verdicts of the daemon on what it was sent, and has already or will not pass on. Others are ``refused``.
+# Verdicts of the daemon on datagrams that it already has, or does not pass on. Others are ``refused``.
 EXPECTED = ("duplicate", "own", "late", "replayed")
-# How the daemon says them: alone, or once a second with how many there were since the last answer.
+# The form of its answer: alone, or once a second with the number since the last answer.
 VERDICT = re.compile(r"packet: ([a-z-]+)(?:, and ([0-9]{1,15}) like it.*)?")
-# A datagram that is none: the answer says whether there is the right to bridge, before a message is lost without it.
+# Not a datagram: the answer tells whether the uplink may bridge, before a message is lost for want of the right.
 PROBE = b"BCCN1[0]"
-# What the daemon says of it, and what to do.
+# What the daemon says about it, and what to do.
 NO_RIGHT = "no right to bridge"
 WHO_MAY = "[[rights]] in the daemon's settings say who may"
-# The channel of all clients: who listens hears it.
+# The channel of all clients that listen.
 ALL = "!"
-# Seconds for an answer: the daemon may wait for its network meanwhile.
+# Seconds for an answer: the daemon may be waiting for its network.
 TIMEOUT = 30.0
-# Seconds until a daemon is asked again for what it refused.
+# Seconds until the daemon is asked again for what it refused.
 REFUSED_SECONDS = 10.0
 # Seconds between two looks at the hosts that are there.
 LOOK_SECONDS = 10.0
-# States of a host that may be elsewhere by now.
+# States of a host that may have moved elsewhere.
 GONE = "silent", "left"
 # Hosts of one segment; their names go into a digest.
 HOSTS_LIMIT = 1024
@@ -62,7 +63,7 @@ log = structlog.get_logger()
 class Bus:
     """``heard(datagram, retained)`` gets each message of the segment. ``answer()`` makes the replies to a request on
     ``channel``, and to one of ``bccn doctor``. ``joined()`` is called on each connection, before anything is heard.
-    ``retained``: whether last values that the daemon has kept are heard, too.
+    ``retained``: whether it also hears the daemon's last values.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Bus:
     ) -> None:
         self.retained = retained
         self.path = bccn.socket_path(socket or None)
-        # Why nothing is heard or sent; empty while all is well.
+        # Why nothing is heard or sent; empty while everything works.
         self.reason = "not yet connected"
         self.counts = Counter(dict.fromkeys(("heard", "sent", "lost", "refused", *EXPECTED), 0))
         self._joined, self._heard = joined, heard
@@ -95,11 +96,11 @@ class Bus:
 
     @property
     def name(self) -> str:
-        """As the daemon calls the uplink; empty while it is away."""
+        """The name that the daemon gave the uplink; empty while the daemon is away."""
         return self._client.name if self._client else ""
 
     async def begin(self, patterns: Collection[str], *, bridges: bool) -> None:
-        """Make the first attempt. A daemon that is there must grant everything, or it raises ``RefusedError``."""
+        """Make the first attempt. Raises ``RefusedError`` if a daemon is there and does not grant everything."""
         self._patterns, self._bridges = frozenset(patterns), bridges
         try:
             await self._connect()
@@ -107,7 +108,7 @@ class Bus:
             await self._lose(str(error))
 
     async def run(self) -> None:
-        """Hear the segment, by one connection after the other, until cancelled."""
+        """Hear the segment, over one connection after the other, until cancelled."""
         wait = pauses()
         while True:
             pause = 0.0
@@ -116,7 +117,7 @@ class Bus:
                     await self._connect()
                 wait = pauses()
                 await self._read(self._client)
-            except bccn.ClosedError:  # who has closed it has said why
+            except bccn.ClosedError:  # the code that closed it has said why
                 pass
             except bccn.BccnError as error:
                 await self._lose(str(error))
@@ -132,9 +133,9 @@ class Bus:
             await client.close()
 
     async def want(self, patterns: Collection[str], *, bridges: bool) -> None:
-        """Hear these patterns from now on. Those that are wanted no more are left after the new ones are in force.
+        """Hear these patterns from now on. Old ones end after the new ones are in force.
 
-        Raises ``RefusedError``, and nothing has changed then. Without a daemon it is done when there is one.
+        Raises ``RefusedError``, and then nothing has changed. Without a daemon it takes effect once there is one.
         """
         before = self._patterns, self._bridges
         self._patterns, self._bridges = frozenset(patterns), bridges
@@ -176,9 +177,9 @@ class Bus:
                     await client.publish(channel, payload)
 
     async def hosts(self) -> list[str]:
-        """The hosts of this segment whose daemons are alive; without the right to observe this one alone.
+        """The hosts of this segment whose daemons are alive; without the right to observe, only this host.
 
-        Those of other segments are heard, too, by what uplinks bring: they are relayed.
+        Hosts of other segments are heard as well, through uplinks; their sources are relayed.
         """
         own = names = {self.name.partition("/")[0]} - {""}
         if self._client is not None:
@@ -240,7 +241,7 @@ class Bus:
             await self._lose(str(error), client)
 
     async def _settle(self, client: bccn.AsyncClient) -> None:
-        """Hold what is wanted and leave the rest; find out whether the daemon takes what is sent."""
+        """Subscribe to what is wanted and to nothing else; find out whether the daemon takes what is sent."""
         async with self._settling:
             try:
                 for pattern in sorted(self._patterns - self._held.keys() - {ALL}):
@@ -258,7 +259,7 @@ class Bus:
                 raise RefusedError(f"{error}; the daemon may be older than this uplink") from None
 
     async def _subscribed(self, client: bccn.AsyncClient, pattern: str) -> bccn.AsyncSubscription | None:
-        """The subscription; None where it is for directed messages, which an older daemon does not know."""
+        """The subscription; None if it is for directed messages, and the daemon is too old for these."""
         try:
             return await client.subscribe(pattern)
         except bccn.RefusedError:
@@ -278,7 +279,7 @@ class Bus:
             raise bccn.RefusedError("refused", self._refusal)
 
     async def _lose(self, reason: str, client: bccn.AsyncClient | None = None) -> None:
-        """This connection has ended, or is given up. ``client``: of which it was, if there may be another by now."""
+        """This connection has ended, or is given up. ``client``: its client, if there may be a newer one by now."""
         if client is not None and client is not self._client:
             return
         if reason != self.reason:
@@ -303,7 +304,7 @@ class Bus:
     # -- what comes
 
     async def _read(self, client: bccn.AsyncClient | None) -> None:
-        """Until the connection ends, which raises."""
+        """Read until the connection ends, which raises."""
         while client is not None:
             message = await client.receive()
             if message is None or message.datagram is None or (message.retained and not self.retained):

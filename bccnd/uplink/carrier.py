@@ -1,15 +1,15 @@
-"""What the uplink needs of whatever carries its link datagrams, and what that tells it.
+"""The interface between the uplink and a carrier of its link datagrams.
 
     core --- publish, say, taken ---> carrier ---> the other uplinks
          <-- published, came, complete, changed ---
 
 Rules
-- A carrier puts the link datagrams of all uplinks into one order: each has a position, and positions rise. They come
-  in any order, and more than once.
-- What is published is repeated by the carrier until it is safe there, and only then ``published``. A datagram that is
-  published twice under one number is one datagram to those that get it: its number says so.
-- A carrier that is cut off has no room. What waits for it waits in the journal of the uplink.
-- Nothing is called from another thread.
+- A carrier puts the link datagrams of all uplinks into one order: each has a position, and positions rise. Datagrams
+  may come in any order, and more than once.
+- A carrier repeats a datagram until it is safe there, and only then reports it as ``published``. Receivers treat a
+  datagram that is published twice under one number as one.
+- A carrier that is cut off has no room. Datagrams for it wait in the journal of the uplink.
+- All calls come from one thread.
 """
 
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """How a carrier is. ``reason``: why it is cut off, empty while it is not; ``round_trip``: seconds, None before it
-    is known; ``behind``: positions that are known to be still to come. Since the start: ``asked``, positions that
-    were missing and asked for; ``repaired``, those of them that came; ``lost``, those that nobody keeps any more;
-    ``answered``, those that others missed and got from here; ``repeated``, datagrams that were published again;
-    ``skipped``, positions passed over as probably never used; ``given_up``, datagrams that are too large for it.
+    """The state of a carrier. ``reason``: why it is cut off, or empty; ``round_trip``: seconds, None before it is
+    known; ``behind``: positions that are known to be still to come. Since the start: ``asked``, missing positions
+    that were asked for; ``repaired``, those that then came; ``lost``, those that nobody keeps any more; ``answered``,
+    those that others missed and got from here; ``repeated``, datagrams that were published again; ``skipped``,
+    positions passed over as probably never used; ``given_up``, datagrams that are too large for it.
     """
 
     reason: str
@@ -44,20 +44,20 @@ class Carrier(Protocol):
         ...
 
     def publish(self, number: int, datagram: bytes, channel: bytes) -> None:
-        """Carry a datagram of the link, until ``published``. ``channel``: that of the first message in it."""
+        """Carry a datagram of the link until it is ``published``. ``channel``: that of its first message."""
         ...
 
     def say(self, datagram: bytes) -> None:
-        """Carry a datagram without a number, once. It may be lost, and gets a position all the same."""
+        """Carry a datagram without a number, once. It may be lost, but it gets a position."""
         ...
 
     def taken(self, position: int) -> None:
-        """Everything below has reached the segment, or waits for what a link still owes: there is room for more."""
+        """There is room for more: everything below has reached the segment, or waits for a missing link datagram."""
         ...
 
     async def run(self, position: int) -> None:
-        """Connect, and again whenever the connection is lost, until cancelled. Wanted is what is at or above
-        ``position``; 0 for what comes from now on.
+        """Connect, and reconnect whenever the connection is lost, until cancelled. Deliver positions from
+        ``position`` on; 0 for what comes from now on.
         """
         ...
 
@@ -70,7 +70,7 @@ class Hearer(Protocol):
     def came(self, position: int, datagram: bytes) -> None: ...
 
     def complete(self, position: int) -> None:
-        """Nothing below is still to come: it came, or is lost for good."""
+        """Everything below has come, or is lost for good."""
         ...
 
     def published(self, number: int) -> None: ...
@@ -81,10 +81,10 @@ class Hearer(Protocol):
 
 
 class Archive(Protocol):
-    """What came lately, for a carrier whose clients repair each other. Bounded; the oldest goes first."""
+    """What came lately, for a carrier whose clients repair each other. It is bounded; the oldest goes first."""
 
     def keep(self, position: int, datagram: bytes) -> None: ...
 
     def kept(self, first: int, last: int) -> list[tuple[int, bytes]]:
-        """Those from ``first`` to ``last``, both included, that are kept, each with its position."""
+        """The datagrams kept from ``first`` to ``last``, both included, each with its position."""
         ...

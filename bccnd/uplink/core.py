@@ -1,19 +1,22 @@
-"""Every decision of an uplink; no socket, no clock, no log. It is what a carrier calls its Hearer.
+"""Every decision of an uplink; no socket, no clock, no log. To a carrier it is the ``Hearer``.
 
     offer --> what is exported --> outbound --> carrier.publish
     take  <-- what is imported <-- inbound  <-- came, complete
 
 Rules
-- What came by the carrier does not go back to it. What comes from a host whose home is a link of this carrier is
-  kept back for ECHO_SECONDS, as it should come by the carrier, too: by then either it has, or it came another way.
-- A message without a name of its own (``?``) is not carried: nobody could tell when it comes round.
-- What comes under the name of a host of this segment is no message of that host: it is refused, unless the options
-  allow it. Those that are heard here first are echoes, as of a ring.
-- What another uplink of this segment says is not for this segment. Where there is one, an uplink that has just begun
-  to hear the segment keeps all back for EARLY_SECONDS: by then the others have what that one alone has heard before.
-- What a daemon has given is not carried again when the next one gives it: that one was restarted, and cannot know.
-- A restart goes on where the service was: what ``take`` gave is on the segment once ``take`` is called again.
-- Time enters by the two clocks that are given.
+- A message that came by the carrier does not go back to it. A message from a host whose home is a link of this
+  carrier is kept back for ECHO_SECONDS, since it should also come by the carrier: by then it has, or it came another
+  way.
+- A message without a name of its own (``?``) is not carried: nobody could tell when it comes back around.
+- A link must not bring messages under the name of a host of this segment: they are refused, unless the options allow
+  them. If the segment had such a message before, it is an echo, as in a ring.
+- Messages of another uplink of this segment are not for this segment. If there is one, an uplink that has just begun
+  to hear the segment keeps everything back for EARLY_SECONDS. By then the carrier has what only the other uplink
+  heard before.
+- A message that a daemon has given is not carried again when the next daemon gives it: that one was restarted, and
+  cannot know.
+- A restart goes on where the service was: what ``take`` returned is on the segment once ``take`` is called again.
+- Time comes from the two clocks that are given.
 """
 
 from collections import Counter, deque
@@ -43,21 +46,21 @@ from bccnd.wire.link import (
     valid_host,
 )
 
-# Between two commits of the journal.
+# Seconds between two commits of the journal.
 COMMIT_SECONDS = 0.02
-# Between two statuses, and after the last message: soon, so that its loss shows.
+# Seconds between two statuses; and after the last message: soon, so that others notice if it is lost.
 STATUS_SECONDS = 1.0
 LAST_SECONDS = (0.05, 0.2)
-# How long a message of a host beyond the carrier is kept back: longer than its way by the carrier.
+# Seconds for which a message of a host beyond the carrier is kept back: longer than its way by the carrier.
 ECHO_SECONDS = 1.0
 # The same after ``joined``: longer than a lost datagram of a sibling takes to come after all.
 EARLY_SECONDS = 1.0
-# Bytes that a message that is kept back takes besides its own.
+# Bytes that a message that is kept back takes in addition to its own.
 ECHO_BYTES = 256
 # The same of one that waits for the segment.
 READY_BYTES = 64
 
-# Why something was not carried, as ``counts`` names it; what the words complete is "messages ...".
+# Why messages were not carried, by the names in ``counts``. The text completes "messages ...".
 DROPPED = {
     "unsound": "from the segment that are no datagrams, or have no name",
     "not-exported": "from the segment that no pattern of export names",
@@ -71,21 +74,21 @@ DROPPED = {
     "claimed": "from links under the names of hosts of this segment",
 }
 
-# Sources of this segment whose last number is remembered, to know an echo; twice as many at most.
+# Sources of this segment whose last number is remembered, to recognize an echo; twice as many at most.
 SAID_LIMIT = 1 << 14
-# Sources that are named when a link brings something under their name, since the start.
+# Sources, since the start, that are named when a link brings something under their name.
 CLAIMS_LIMIT = 64
 
 
 # Other uplinks of this segment that are remembered, and hosts of one; and for how long a silent one is shown.
 SIBLINGS_LIMIT, SIBLING_HOSTS, SIBLING_SECONDS = 16, 64, 60.0
-# How long one may name only hosts that are not here: both sides look at their hosts every 10 seconds.
+# Seconds for which one may name only hosts that are not here: both sides look at their hosts every 10 seconds.
 NAMESAKE_SECONDS = 30.0
 
 
 @dataclass(slots=True)
 class Sibling:
-    """Another link that bears the name of this segment."""
+    """Another link with the name of this segment."""
 
     since: float
     heard: float
@@ -120,7 +123,7 @@ class Uplink:
         self.counts: Counter[str] = Counter(dict.fromkeys(DROPPED, 0))
         # Link datagrams that break a rule, by the rule.
         self.refused: Counter[str] = Counter()
-        # Whether somebody else numbers datagrams as this uplink: the journal was copied.
+        # Whether another uplink numbers datagrams as this one: the journal was copied.
         self.copied = False
         self.siblings: dict[bytes, Sibling] = {}  # other uplinks of this segment, by source
         # Sources of this segment under whose names a link has brought something, each with the segment of that.
@@ -134,7 +137,7 @@ class Uplink:
         self._heard, self._given = Heard(), Given()
         self._homes = Homes()
         self._hosts: list[bytes] = []
-        self._host_at = 0  # the next one to be named in a status
+        self._host_at = 0  # the next host to name in a status
         self._echoes: deque[tuple[float, Inner, Route]] = deque()
         self._echo_bytes = 0
         self._early: deque[tuple[Inner, Route]] = deque()
@@ -157,14 +160,14 @@ class Uplink:
     # -- from the segment
 
     def joined(self) -> None:
-        """The segment is heard from now on, after a time in which it was not, and maybe from another daemon."""
+        """The segment is heard from now on, after a pause, and maybe from another daemon."""
         self._given.joined()
         if self.siblings or self._journal.siblings:
             self._early_until = self._now() + EARLY_SECONDS
 
     def offer(self, datagram: bytes, *, retained: bool = False) -> None:
-        """A datagram of the segment, as a RECV has it; ``retained``: a last value, which each connection gives anew.
-        ``flush``, once all that is there has been offered.
+        """Take a datagram of the segment, as in a RECV; ``retained``: a last value, which each connection gives
+        again. Call ``flush`` once everything that has come was offered.
         """
         message = inner(datagram)
         if message is None:
@@ -192,7 +195,7 @@ class Uplink:
                 self._export_one(message, route)
 
     def flush(self) -> None:
-        """What was offered goes to the carrier."""
+        """Give the carrier what was offered."""
         if self.outbound.batched:
             self.outbound.flush(self.carrier)
             now = self._now()
@@ -200,7 +203,7 @@ class Uplink:
             self._last_at = tuple(now + after for after in LAST_SECONDS)
 
     def hosts(self, names: Iterable[bytes]) -> None:
-        """Those of this segment; but for names that no status can say, for others would drop all of it."""
+        """Set this segment's hosts, without names that a status cannot hold: others would drop all of it."""
         self._hosts = sorted({name for name in names if valid_host(name)})
         self._homes.set_here(self._hosts)
 
@@ -229,13 +232,13 @@ class Uplink:
         self._early_bytes = 0
 
     def _let_go(self) -> None:
-        """The message that was kept back for the longest time: export it, unless it came by the carrier."""
+        """Export the message that was kept back longest, unless it came by the carrier."""
         _, message, route = self._echoes.popleft()
         self._echo_bytes -= ECHO_BYTES + len(message[4])
         self._export_unless_heard(message, route)
 
     def _export_unless_heard(self, message: Inner, route: Route) -> None:
-        """What was kept back may have come by the carrier meanwhile."""
+        """Export a message that was kept back, unless it has come by the carrier."""
         if message[0] in self._heard:
             self.counts["came-by-carrier"] += 1
         else:
@@ -250,7 +253,7 @@ class Uplink:
             self.refused[error.rule] += 1
             return
         now = self._now()
-        if not self._journal.position:  # a restart is to begin here, whatever comes next
+        if not self._journal.position:  # a restart must begin here, whatever comes next
             self._journal.note(position, {})
             self._commit_soon(now)
         links = len(self.inbound.links)
@@ -264,7 +267,7 @@ class Uplink:
             self.inbound.came(position, datagram, header, now)
         elif position >= self.inbound.complete:
             self._too_much_at = min(position, self._too_much_at or position)
-        if len(self.inbound.links) > links:  # a restart is to know where it begins
+        if len(self.inbound.links) > links:  # a restart must know where the link begins
             self._commit_soon(now)
         if self.inbound.out:
             self._import_all(now)
@@ -316,7 +319,7 @@ class Uplink:
         self._commit_soon(now)
 
     def _refuse(self, segment: bytes, src: bytes, number: int) -> None:
-        """A link brought something under the name of a host of this segment."""
+        """Refuse a message that a link brought under the name of a host of this segment."""
         if number <= self._said.get(src):
             self.counts["echo"] += 1
             return
@@ -327,8 +330,8 @@ class Uplink:
     # -- to the segment
 
     def take(self) -> list[bytes]:
-        """Datagrams for the segment, in order. To be called again once they are sent, until there are none: that
-        says that they were.
+        """Datagrams for the segment, in order. Call it again once they are sent, until there are none: the next call
+        confirms them.
         """
         self._handed = False
         if self._confirm is not None:
@@ -345,24 +348,24 @@ class Uplink:
 
     @property
     def full(self) -> bool:
-        """Whether more came than the segment takes. It is not lost: once ``take`` has given all, the carrier is to be
-        run anew from ``begin``.
+        """Whether more came than the segment takes. Nothing is lost: once ``take`` has returned everything, run the
+        carrier again from ``begin``.
         """
         return self._too_much_at is not None
 
     def begin(self) -> int:
-        """The position from which the carrier is to be run. All that ``take`` gave is on the segment."""
+        """The position to run the carrier from. Everything that ``take`` returned is on the segment."""
         self._note_all()
         self._too_much_at = None
         return self._journal.position
 
     def _note_all(self) -> None:
-        """Unless something is still on its way to the segment."""
+        """Note the position, unless something is still on its way to the segment."""
         if not self._handed and not self._ready:
             self._note(self.inbound.taken(), self.inbound.numbers(), self.inbound.complete)
 
     def _note(self, position: int, numbers: dict[bytes, int], passed: int) -> None:
-        """``passed``: below it all is on the segment or held, and a link that waits stops no other."""
+        """Note the position. Below ``passed`` all is on the segment or held; a link that waits stops no other."""
         position = position or self._journal.position  # before anything is complete
         if (position, numbers) != (self._journal.position, self._journal.links):
             self._journal.note(position, numbers)
@@ -394,7 +397,7 @@ class Uplink:
         if now >= self._status_at:
             self._status_at = now + STATUS_SECONDS
             self.outbound.age(now)
-            self.outbound.push(self.carrier)  # what waits for a disk that failed, and not for the carrier
+            self.outbound.push(self.carrier)  # for what waits for a failed disk, not for the carrier
             if self.carrier.room > 0:
                 self.inbound.age()
             if self.inbound.out:
@@ -409,7 +412,7 @@ class Uplink:
         self._commit_at = min(self._commit_at, now + COMMIT_SECONDS)
 
     def _say(self) -> None:
-        """The status of this link."""
+        """Send the status of this link."""
         hosts, self._host_at = status_hosts(self._hosts, self._host_at)
         self._clock = max(self._clock + 1, self._unix_ns() // 1000)
         outbound = self.outbound
@@ -418,7 +421,7 @@ class Uplink:
     # -- the rest
 
     def reconfigure(self, options: Options) -> None:
-        """From now on other options hold. The name stays: another name is another link."""
+        """Use other options from now on. The name stays: another name would be another link."""
         self.options = options
         self._seal = self.outbound.seal = Seal(options.keys)
         self.outbound.batch_bytes = options.batch_bytes
@@ -426,12 +429,12 @@ class Uplink:
         self._export, self._import = exported(options), imported(options)
 
     def _is_namesake(self, sibling: Sibling, now: float) -> bool:
-        """Whether it seems to be of another segment that was given the same name: they have no host in common."""
+        """Whether it seems to belong to another segment with the same name: the two have no host in common."""
         known = bool(self._hosts and sibling.hosts) and now - sibling.since >= NAMESAKE_SECONDS
         return known and sibling.hosts.isdisjoint(self._hosts)
 
     def facts(self) -> dict[str, Any]:
-        """In plain values, for people and for ``bccn links``."""
+        """The state in plain values, for people and for ``bccn links``."""
         now = self._now()
         sent, received = self.outbound.sent, self.inbound.received
         return {

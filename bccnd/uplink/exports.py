@@ -1,7 +1,7 @@
-"""What is carried: by the patterns that are exported and imported, and by the rates.
+"""Decides what is carried: by the patterns of export and import, and by the rates.
 
 Rules
-- Nothing is carried that no pattern names, and NEVER is not carried whatever they name.
+- Only channels that a pattern names are carried, and those of NEVER under no circumstances.
 - A pattern that begins with ``!`` means targets of directed messages, ``!`` alone messages to all.
 - A channel that matches several rates needs one of each.
 """
@@ -13,20 +13,20 @@ from bccnd.relay.allowance import Allowance
 from bccnd.relay.pattern import matcher, matches
 from bccnd.uplink.options import SEPARATOR, Options, Rate
 
-# What a host keeps to itself, what is said in digests, and what daemons and uplinks say to each other.
+# Channels that stay in a host; heartbeats, which the status of a link replaces; those between daemons and uplinks.
 NEVER = (b"local/", b"heartbeat/", b"bccnd/", b"!bccnd/")
-# Channels whose route is remembered, some 300 bytes each.
+# Channels whose route is cached, some 300 bytes each.
 ROUTES_LIMIT = 8192
 
 
 class Route(NamedTuple):
-    """How messages on one channel are carried. ``host``: to which they are directed, or empty."""
+    """How messages on one channel are carried. ``host``: the one they are directed to, or empty."""
 
     host: bytes
     allowances: tuple[Allowance, ...]
 
     def granted(self, now: float) -> bool:
-        """Whether the rates let one pass; takes one of each."""
+        """Whether the rates let a message pass; takes one of each rate."""
         for allowance in self.allowances:
             if not allowance.has(now):
                 return False
@@ -36,7 +36,7 @@ class Route(NamedTuple):
 
 
 class Patterns:
-    """Which channels any of some patterns names."""
+    """A set of patterns, and which channels any of them names."""
 
     def __init__(self, patterns: Iterable[bytes]) -> None:
         given = list(patterns)
@@ -63,7 +63,7 @@ class Routes:
         self._known: dict[bytes, Route | None] = {}
 
     def find(self, channel: bytes) -> Route | None:
-        """None for what is not carried."""
+        """The route of a channel; None if it is not carried."""
         try:
             return self._known[channel]
         except KeyError:

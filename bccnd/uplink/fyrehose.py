@@ -1,23 +1,23 @@
-"""A client of a fyrehose backbone, as it carries the datagrams of a link (``bccnd/wire/FYREHOSE.md``, "The client").
+"""A client of a fyrehose backbone that carries the datagrams of a link (``bccnd/wire/FYREHOSE.md``, "The client").
 
     publish --> window --> PUSH       DELIVER --> is it ours? --> published
                                               '-> was it missing? --> came, and into the archive
     a number left out --> missing --> REQUEST     FORWARD --> the archive --> DELIVERs to who misses them
 
 Rules
-- It has no socket, clock or loop. Packets and monotonic time come in; ``take`` has what is to be sent, and
-  ``next_deadline`` says when ``on_deadline`` is to be called.
-- The position of a message is its number, below 2**48. When numbers have begun anew, as those of a backbone without
-  a state file do, 2**48 is added for each time: positions never fall, in a journal neither.
-- A DELIVER is taken from the backbone, or, while a number is asked for, from anybody: other clients answer.
-  Everything else is taken from the backbone alone, and an acknowledgement only with a TOKEN that was sent.
-- A number far ahead or behind is believed once so many others are near it (SUSPECTS), and nothing sensible came in
-  between. So one forged or late packet neither begins numbers anew nor opens a gap that long. Until then such
-  messages wait, and none is lost. Whether a number behind is a duplicate, what was kept of it tells.
-- A KEEPALIVE without an answer is followed by another soon: a backbone that was started again knows nobody. What was
-  pushed is pushed again as soon as a backbone that was silent answers.
-- When none was answered in the time of ``unanswered`` of them the client is cut off: nothing is pushed or asked for,
-  until one is answered. Then everything that was under way is sent and asked for again.
+- It has no socket, clock or loop. Packets and monotonic time come in; ``take`` returns what to send, and
+  ``next_deadline`` says when to call ``on_deadline``.
+- The position of a message is its number, below 2**48. Each time numbers start again, as after a restart of a
+  backbone without a state file, positions rise by 2**48: so they never fall, not even in a journal.
+- A DELIVER is taken from the backbone, or, for a number that was asked for, from anybody: other clients answer.
+  Everything else is taken only from the backbone, and an acknowledgement only with a TOKEN that was sent.
+- A number far ahead or behind is believed only when SUSPECTS others are near it, and nothing plausible came in
+  between. So one forged or late packet can neither restart numbers nor open a long gap. Until then such messages
+  wait, and none is lost. The client knows a duplicate far behind by the hashes that it keeps.
+- A KEEPALIVE without an answer is soon followed by another: a restarted backbone knows no clients. As soon as a
+  silent backbone answers, everything is pushed again.
+- When no KEEPALIVE was answered in the time of ``unanswered`` of them, the client is cut off: nothing is pushed or
+  asked for until one is answered. Then everything that was under way is sent and asked for again.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -43,21 +43,20 @@ from bccnd.wire.fyrehose import (
     token_of,
 )
 
-# Numbers that a message may be ahead of the last one and be believed at once: twice what a backbone skips in a crash.
+# A message that is ahead by at most so many numbers is believed at once: twice what a backbone skips in a crash.
 LEAP = 1 << 21
-# Numbers that a late duplicate may be behind where nothing is known of it, and those of which is known what they
-# were.
+# How far behind a late duplicate may be if nothing is known about it; and the numbers whose messages are known.
 LATE, RECENT = 1024, 4096
-# Messages that are far from all others, until they are believed.
+# Messages far from all others, until they are believed.
 SUSPECTS = 3
-# Numbers that may have been missed before it was known that they begin anew.
+# Numbers that may have been missed before the client noticed that they started again.
 BEFORE = 256
-# KEEPALIVEs in the time of one, while none is answered; and those of which an acknowledgement is known.
+# KEEPALIVEs in the time of one, while none is answered; and those whose acknowledgement is still recognized.
 SOONER, TOKENS = 4, 32
 # Intervals of KEEPALIVEs in which nothing came, after which the backbone may have been started again, and those
 # without an acknowledgement, after which a request may not have reached it.
 SILENT, ALIVE = 1.5, 2.5
-# Of the positions of a journal, which have 63 bits.
+# The limit of positions in a journal, which have 63 bits.
 ERAS = 1 << 15
 
 _TIME = Struct(">Q")
@@ -65,9 +64,9 @@ _TIME = Struct(">Q")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``key``: what a TOKEN proves, if there is any; ``keepalive``: seconds between two; ``unanswered``: after the
-    time of so many the client is cut off; ``tries``, ``patience``: a missing number is given up after so many
-    requests, or seconds.
+    """``key``: the key that a TOKEN proves, if any; ``keepalive``: seconds between two KEEPALIVEs; ``unanswered``:
+    after the time of so many without an answer, the client is cut off; ``tries``, ``patience``: a missing number is
+    given up after so many requests, or seconds.
     """
 
     key: bytes = b""
@@ -79,7 +78,7 @@ class Options:
 
 class Client:
     """``chance``: a random number from 0 to 1; ``secret``: 16 random bytes or more, which make a TOKEN hard to guess
-    where there is no key. ``strays``: packets that were dropped, since the start.
+    where there is no key. ``strays``: packets dropped since the start.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Client:
         self._base = 0
         self._backbone, self._own = ITSELF, ITSELF
         self._packets: list[tuple[bytes, Address]] = []
-        self._tokens: dict[bytes, float] = {}  # not acknowledged, and when they were sent
+        self._tokens: dict[bytes, float] = {}  # without an acknowledgement, and when each was sent
         self._acknowledged_at = self._heard_at = float("-inf")
         self._beat_at = float("inf")
         self._suspects: dict[int, bytes] = {}
@@ -120,7 +119,7 @@ class Client:
             self._send(Push(datagram).serialize())
 
     def facts(self, reason: str = "") -> Facts:
-        """``reason``: of the driver, for being cut off."""
+        """``reason``: why the driver considers the client cut off."""
         past, missing = self._past, self._missing
         if not self.connected:
             reason = reason or "no answer from the backbone"
@@ -139,7 +138,7 @@ class Client:
     # -- what the driver calls
 
     def begin(self, position: int) -> None:
-        """Wanted is what is at or above; 0 for what comes from now on."""
+        """Deliver positions from here on; 0 for what comes from now on."""
         self._retire()
         self._told = -1
         if position:
@@ -147,13 +146,13 @@ class Client:
             self._missing = self._of_era(position % SEQ_LIMIT)
 
     def move(self, backbone: Address, own: Address, now: float) -> None:
-        """The backbone is, or is now, there; ``own``: where this client is, for all that is known."""
+        """The address of the backbone is known, or has changed; ``own``: this client's address, as far as known."""
         self._backbone, self._own = backbone, own
         self._beat_at = now
         self.on_deadline(now)
 
     def receive(self, packets: Iterable[tuple[bytes, Address]], now: float) -> None:
-        """What came, and from where."""
+        """Take a packet, with its sender."""
         for packet, source in packets:
             try:
                 self._receive(packet, source, now)
@@ -162,12 +161,12 @@ class Client:
         self._work(now)
 
     def leave(self) -> None:
-        """Nothing is sent any more, until ``move``."""
+        """Send nothing more until ``move``."""
         self._beat_at = float("inf")
         self._cut_off()
 
     def take(self) -> list[tuple[bytes, Address]]:
-        """The packets to send, each with where to."""
+        """The packets to send, each with its address."""
         taken, self._packets = self._packets, []
         return taken
 
@@ -238,7 +237,7 @@ class Client:
         return kept[0][1] == data if kept else missing.next - seq <= LATE
 
     def _suspect(self, missing: Missing, seq: int, data: bytes, now: float) -> None:
-        """A message whose number is far from all others, or was another's."""
+        """Keep a message whose number is far from all others, or belonged to another message."""
         if any(abs(seq - other) > LEAP for other in self._suspects):
             self._suspects.clear()
         self._suspects[seq] = data
@@ -255,18 +254,18 @@ class Client:
             self._take(missing, each, message, now, ours=False)
 
     def _of_era(self, first: int) -> Missing:
-        """What is missing of numbers that begin, or begin anew, here."""
+        """The missing numbers of an era that begins here."""
         self._recent = [(-1, 0)] * RECENT
         return Missing(first, self._chance, self._options.tries, self._options.patience)
 
     def _retire(self) -> None:
-        """What was missing does not matter any more, and stays counted."""
+        """Forget what was missing; it stays counted."""
         if self._missing is not None:
             self._past = self.facts()
             self._missing = None
 
     def _may_answer(self, address: Address) -> bool:
-        """Not to itself, to the backbone, to many, or to programs of this host; where it is, the backbone says."""
+        """Whether an address may get answers: not this client, the backbone, a group, or a program of this host."""
         addr, port = address
         if not port or address in (self._own, self._backbone) or addr[0] == 0 or addr[0] >= 224:
             return False
@@ -286,7 +285,7 @@ class Client:
         self._send(Keepalive(ITSELF, 0, token).serialize())
 
     def _acknowledged(self, token: bytes, now: float, *, silent: bool) -> None:
-        """``silent``: nothing had come for a while."""
+        """Take an acknowledgement. ``silent``: nothing had come for a while."""
         sent = self._tokens.get(token)
         if sent is None:
             self.strays += 1
@@ -312,7 +311,7 @@ class Client:
     # -- what goes out
 
     def _work(self, now: float) -> None:
-        """Everything that is due, or follows from what came."""
+        """Do everything that is due, or follows from what came."""
         if self.connected:
             if self._full and self._window.opened:
                 self._full = False
@@ -328,7 +327,7 @@ class Client:
         if self.connected:
             for datagram in self._window.take(now):
                 self._send(Push(datagram).serialize())
-        self._full = self._full or not self._window.room  # whoever sees that is told when there is some
+        self._full = self._full or not self._window.room  # then the core is told when there is some
 
     def _ask(self, now: float) -> None:
         missing = self._missing
@@ -339,7 +338,7 @@ class Client:
                 self._send(Request(ITSELF, first, last).serialize())
 
     def _own_archive(self, first: int, last: int) -> Iterator[int]:
-        """Pass on what came while others were caught up with, or before a restart."""
+        """Pass on what went only to the archive, during a catch-up or before a restart. Yields its numbers."""
         for position, datagram in self._archive.kept(self._base + first, self._base + last):
             if self._missing is not None and position - self._base in self._missing:
                 self._hearer.came(position, datagram)

@@ -1,13 +1,13 @@
-"""What others miss of a fyrehose backbone, and get from here.
+"""Answers other clients of a fyrehose backbone that miss messages.
 
     FORWARD --> a range of its requester, in line --> DELIVERs, as fast as its allowance lets them go
 
 Rules
-- What is sent goes to the address that the FORWARD names, and the backbone says that this is where its requester is.
-  Anybody who can send in the backbone's name can have a victim sent messages: a carrier of this kind belongs into
-  controlled networks (``bccnd/wire/FYREHOSE.md``, "Security"). The allowances bound what a victim gets.
-- Requesters have their turns one after the other; an address has one allowance, however many ports it names.
-- A look into the archive costs as much as a datagram, so that asking for what is not kept is no cheaper.
+- Answers go to the address in the FORWARD, which the backbone vouches for. Anybody who can send in the backbone's
+  name can direct messages to a victim: this carrier belongs in controlled networks (``bccnd/wire/FYREHOSE.md``,
+  "Security"). The allowances bound what a victim gets.
+- Requesters take turns; an address has one allowance, however many ports it names.
+- A look into the archive costs as much as a datagram: asking for what is not kept is no cheaper.
 """
 
 from collections import deque
@@ -17,24 +17,24 @@ from bccnd.relay.allowance import Allowance
 from bccnd.uplink.carrier import Archive
 from bccnd.wire.fyrehose import SEQ_LIMIT, Address, Deliver
 
-# Units a second and at once, for one address and for all: six megabytes a second for one, and at once what fits into
-# the buffer of a plain socket.
+# Units a second and at once, for one address and for all: six megabytes a second for one, and at once as much as the
+# buffer of a plain socket holds.
 UNITS, UNITS_AT_ONCE = 4096, 64
 ALL_UNITS, ALL_UNITS_AT_ONCE = 16_384, 256
-# Units for which it is worth while to come back.
+# Units that must be free before another turn pays.
 AT_ONCE = 16
-# What a datagram of so many bytes costs; longer ones cost several.
+# Bytes of a datagram that cost one unit; longer ones cost several.
 UNIT_BYTES = 1500
-# Numbers of a FORWARD that are looked at: as many as our backbone lets one ask for.
+# Numbers of a FORWARD that are looked at: as many as our backbone allows.
 RANGE = 256
 # Numbers of one look into the archive, which bounds the memory that it takes.
 LOOK = 32
-# Addresses in line, and ranges of each. Who is refused asks again.
+# Addresses in line, and ranges of each. A requester that is refused asks again.
 ADDRESSES_LIMIT, RANGES_LIMIT = 256, 32
 
 
 class _Requester:
-    """``ranges``: what it still gets, each with its address and port."""
+    """``ranges``: the numbers that it still gets, each with address and port."""
 
     __slots__ = ("allowance", "ranges")
 
@@ -51,7 +51,7 @@ class Answers:
         self._archive = archive
         self._requesters: dict[bytes, _Requester] = {}  # whose turn is next comes first
         self._all = Allowance(ALL_UNITS, ALL_UNITS_AT_ONCE)
-        # What a look found and was not sent yet: at most LOOK datagrams of one requester.
+        # Datagrams that were looked up and not sent yet: at most LOOK, for one requester.
         self._found: deque[tuple[bytes, Address]] = deque()
         self._next = float("inf")
         self.answered = self.refused = 0
@@ -60,7 +60,7 @@ class Answers:
         return self._next
 
     def ask(self, address: Address, first: int, last: int, now: float) -> None:
-        """Somebody there misses these numbers."""
+        """A client at this address misses these numbers."""
         requester = self._requesters.get(address[0])
         if requester is None:
             self._forget(now)
@@ -120,7 +120,7 @@ class Answers:
             self._found.append((Deliver(position % SEQ_LIMIT, datagram).serialize(), address))
 
     def _forget(self, now: float) -> None:
-        """Those that wait for nothing, and may have as much as anybody."""
+        """Forget requesters that wait for nothing, and whose allowance is full again."""
         waiting = {address[0] for _, address in self._found}
         for addr in [
             addr

@@ -1,4 +1,4 @@
-"""Which numbers of a fyrehose backbone are missing, and when to ask for them.
+"""Keeps track of missing numbers of a fyrehose backbone, and of when to ask for them.
 
     left out --> WAITING --> READY --> ASKED --> it came
                                ^         |'--> GONE: given up
@@ -6,21 +6,21 @@
     left out, thousands in a row --> both ends and samples are asked for, what is between them is RESTING
 
 Rules
-- A number that was left out may only have been overtaken, so it is asked for after a while. It is asked for again,
-  each time after a longer and random while, as the backbone chooses another client each time; and is given up after
-  ``tries`` or ``patience``.
-- The lowest are asked for first. How many are under way is bounded by a window, which shrinks when answers do not
-  come, and grows when they do; how often is asked is bounded, too. So a client that was cut off for long catches up
-  at the pace of those who answer.
-- A long gap is doubtful: after a crash of the backbone a million numbers may follow that never existed; or this
-  client was cut off, and others keep everything, or the younger part. Its ends and samples across it are asked for.
-  Where something comes, what is next to it is asked for, and so on: numbers that existed follow each other. Between
-  two samples that came, everything is. What rests when the samples have been judged, and nothing comes beside it any
-  more, is passed over. An island between two crashes is found if it begins where a crash of our backbone leads to, or
-  is longer than the distance of samples.
-- What is doubtful is asked for at a steady pace, and given up after fewer than two seconds on a fast network: a link
-  that lost a datagram in a crash waits for that. A request that may not have reached the backbone does not count.
-- Everything is bounded: the parts that it is cut into, and thereby the time of a call.
+- A number that was left out may only have been overtaken, so the first request waits a little. Further requests
+  follow after longer and random pauses, since the backbone chooses another client each time. The number is given up
+  after ``tries`` or ``patience``.
+- The lowest numbers are asked for first. A window bounds how many are under way: it shrinks when answers fail to
+  come, and grows when they come. The rate of requests is bounded, too. So a client that was cut off for long catches
+  up at the pace of the clients that answer.
+- A long gap is doubtful. Either the backbone crashed, and a million numbers never existed; or this client was cut
+  off, and others keep everything, or the younger part. So the client asks for the ends of the gap and for samples
+  across it. Where something comes, it asks for what is next to it, and so on: numbers that existed follow each other.
+  Between two samples that came, it asks for everything. When the samples have been judged, and nothing more comes
+  beside a resting part, that part is passed over. An island between two crashes is found if it begins where a crash
+  of our backbone leads, or is longer than the distance between samples.
+- Doubtful numbers are asked for at a steady pace, and given up within two seconds on a fast network: a link that lost
+  a datagram in a crash waits for that. A request that may not have reached the backbone does not count.
+- Everything is bounded: the number of parts, and so the time of a call.
 """
 
 from bisect import bisect_right
@@ -45,38 +45,38 @@ from bccnd.uplink.fyrehose_parts import (
     samples_of,
 )
 
-# Requests a second and at once. A backbone takes 1000 a second of an address, which two uplinks may share.
+# Requests a second and at once. A backbone takes 1000 a second from an address, which two uplinks may share.
 REQUESTS, REQUESTS_AT_ONCE = 400, 64
 # Ranges that one call takes up, before the packets have their turn.
 RANGES_AT_ONCE = 8
-# Numbers that are there between two that are missing, and asked for with them: sent in vain, but a request is saved.
-# The more, the nearer the allowance is to its end.
+# Numbers that have come, between two missing ones, and are asked for with them: they are sent in vain, but save a
+# request. The nearer the allowance is to its end, the more of them are allowed.
 FEW_BETWEEN, MANY_BETWEEN = 3, 16
-# Seconds before a number is asked for, at least, and the further ones that are random.
+# Seconds before a number is asked for: at least, and the random part on top.
 SOONEST, SPREAD = 0.01, 0.01
 # Seconds before it is asked for again: at least, and at most.
 AGAIN_LEAST, AGAIN_MOST = 0.05, 0.4
-# Seconds that an answer may take while others come, which wait in line where they are kept.
+# Seconds that an answer may take while others come: answers wait in line at the client that keeps them.
 IN_LINE = 1.0
-# With so many missing, a client catches up; so many may be ahead of what is complete before what is new goes to the
-# archive only, as all of it may wait elsewhere; and so many before no more is asked for, but for the lowest.
+# So many missing numbers mean a catch-up. With so many numbers ahead of ``complete``, new ones go to the archive
+# only, since all of them may wait elsewhere. With so many, only the lowest are still asked for.
 CATCHING_UP, AHEAD, AHEAD_MOST = 1024, 4096, 65_536
-# Numbers under way: at the start, at least, at most.
+# Numbers under way: at the start, at least and at most.
 WINDOW, WINDOW_LEAST, WINDOW_MOST = 512, 256, 2048
-# Parts that missing numbers are cut into, some 200 bytes each. Of more the lowest are given up.
+# Parts of missing numbers, some 200 bytes each. Beyond that the lowest are given up.
 PARTS_LIMIT = 4096
-# A gap of more numbers is doubtful, and its ends are asked for.
+# A gap of more numbers is doubtful.
 LONG, END = 2048, 256
-# Requests for what is doubtful, and for a sample, which is asked for half as often: with a steady pace both take as
-# long. A backbone that forwards one in four of them to who keeps it loses one run in a thousand.
+# Requests for a doubtful number, and for a sample, which is asked for at half the pace: so both take equally long. If
+# the backbone forwards one request in four to a client that keeps the number, one run in a thousand is lost.
 DOUBTS, SAMPLE_DOUBTS = 24, 12
 
 _first_of = attrgetter("first")
 
 
 class Missing:
-    """``next``: the number behind the highest that is known. Numbers since the start: ``asked`` for, ``repaired``,
-    ``lost``, and ``skipped``, those of long gaps, which may never have existed. ``pace``: seconds of two round trips;
+    """``next``: the number after the highest that is known. Numbers since the start: ``asked`` for, ``repaired``,
+    ``lost``, and ``skipped``, those of long gaps that may never have existed. ``pace``: seconds of two round trips;
     ``alive``: whether the backbone has answered lately. ``chance``: a random number from 0 to 1.
     """
 
@@ -98,17 +98,17 @@ class Missing:
 
     @property
     def complete(self) -> int:
-        """Nothing below is still to come."""
+        """The number below which nothing is still to come."""
         return self._parts[0].first if self._parts else self.next
 
     @property
     def behind(self) -> int:
-        """Numbers that may still come."""
+        """How many numbers may still come."""
         return self._total - self._gone
 
     @property
     def ahead(self) -> int:
-        """Numbers above ``complete`` that came."""
+        """How many numbers above ``complete`` have come."""
         return self.next - self.complete - self._total
 
     def next_deadline(self) -> float:
@@ -119,7 +119,7 @@ class Missing:
 
     @property
     def catches_up(self) -> bool:
-        """Whether so much is missing that what comes now only fills memory."""
+        """Whether so much is missing that new messages would only fill memory."""
         return self.behind > CATCHING_UP and self.ahead > AHEAD
 
     def is_asked_for(self, seq: int) -> bool:
@@ -146,7 +146,7 @@ class Missing:
         return True
 
     def defer(self, seq: int, now: float) -> None:
-        """A number has come and was put into the archive only: it is wanted when its turn comes."""
+        """A number has come, and was put into the archive only: it is passed on in its turn."""
         if seq < self.next:
             return
         self._open(self.next, seq, now)
@@ -169,7 +169,7 @@ class Missing:
         return ranges
 
     def restart(self) -> None:
-        """The backbone was cut off: what was asked for since is asked for anew."""
+        """The backbone was cut off: ask again for everything that was asked for since."""
         for part in self._parts:
             if part.state == ASKED:
                 self._move(part, READY)
@@ -182,7 +182,7 @@ class Missing:
     def _ask_all(
         self, ranges: list[tuple[int, int]], now: float, own: Callable[[int, int], Iterable[int]]
     ) -> float:
-        """When to go on: infinite if that is up to what comes, or to the time of a part."""
+        """Ask for what is ready. Returns when to go on; infinite if that depends on what comes, or on a part."""
         for _ in range(RANGES_AT_ONCE):
             part = self._lowest()
             if part is None:
@@ -226,7 +226,7 @@ class Missing:
         return part.first, parts[-1].after - 1
 
     def _closely(self, part: Part, hole: int, now: float) -> list[Part]:
-        """What can be done with this part, of it and of those that follow closely: RANGE numbers at most."""
+        """The numbers to ask for with this part, and with those close behind it: RANGE at most."""
         if part.size > RANGE:
             self._insert(part.split(part.first + RANGE), moved=True)
         parts = [part]
@@ -263,7 +263,7 @@ class Missing:
                 self._unanswered(part, now)
 
     def _is_in_line(self, part: Part, now: float) -> bool:
-        """Whether the answer to much that was asked for is under way."""
+        """Whether answers to many requests are still under way."""
         if self._under_way < RANGE or now - self._progress > self.pace or now - part.asked_at >= IN_LINE:
             return False
         part.due = now + self.pace
@@ -286,7 +286,7 @@ class Missing:
         self._trim()
 
     def _most(self, part: Part) -> int:
-        """How often it is asked for."""
+        """How often the part is asked for."""
         if not part.doubtful:
             return self._tries
         return min(self._tries, SAMPLE_DOUBTS if part.survey else DOUBTS)
@@ -294,7 +294,7 @@ class Missing:
     # -- surveys
 
     def _survey(self, first: int, after: int, end: int) -> None:
-        """Have samples of these numbers asked for. ``end``: of the gap."""
+        """Ask for samples of these numbers. ``end``: that of the gap."""
         samples = samples_of(first, after, end)
         survey = Survey(first, [low + size for low, size in samples], after)
         at = first
@@ -308,7 +308,7 @@ class Missing:
             at = low + size
 
     def _conclude(self, survey: Survey) -> None:
-        """Judge what rests, once all samples are."""
+        """Judge the resting parts, once all samples are judged."""
         if None in survey.came:
             return
         judged = [
@@ -329,7 +329,7 @@ class Missing:
         self._trim()
 
     def _look_beyond(self, at: int) -> None:
-        """Something of this doubtful part has come: have what rests beside it asked for."""
+        """Something of this doubtful part has come: ask for the resting parts beside it."""
         part = self._parts[at]
         above = self._parts[at + 1] if at + 1 < len(self._parts) else None
         if above is not None and above.first == part.after and above.state == RESTING:
@@ -349,7 +349,7 @@ class Missing:
         self._move(part, READY)
 
     def _pass_over(self, at: int) -> None:
-        """Give up this part, which rests and was judged, and those beside it, unless something may come there."""
+        """Give up this resting part, and those beside it, unless something may still come there."""
         low = high = at
         while low and self._rests_beside(low - 1, low):
             low -= 1
@@ -372,7 +372,7 @@ class Missing:
     # -- the parts
 
     def _open(self, first: int, after: int, now: float) -> None:
-        """These have been left out."""
+        """Open a part for numbers that were left out."""
         if first >= after:
             return
         ends = [(first, after)]
@@ -388,7 +388,7 @@ class Missing:
         self._bound()
 
     def _index(self, seq: int) -> int:
-        """Of the first part that ends above ``seq``."""
+        """The index of the first part that ends above ``seq``."""
         at = bisect_right(self._parts, seq, key=_first_of)
         return at - 1 if at and self._parts[at - 1].after > seq else at
 
@@ -397,7 +397,7 @@ class Missing:
         return self._parts[at] if at >= 0 and seq < self._parts[at].after else None
 
     def _insert(self, part: Part, *, moved: bool = False) -> None:
-        """``moved``: its numbers belonged to another part, and are counted."""
+        """Insert a part. ``moved``: its numbers belonged to another part, and are already counted."""
         self._parts.insert(bisect_right(self._parts, part.first, key=_first_of), part)
         if not moved:
             self._total += part.size
@@ -423,7 +423,7 @@ class Missing:
         self._schedule(part)
 
     def _arrived(self, part: Part, seq: int) -> None:
-        """This number of the part is not missing any more."""
+        """Take a number that has come out of its part."""
         if part.doubtful:
             self._look_beyond(self._index(seq))
         at = self._index(seq)
@@ -458,7 +458,7 @@ class Missing:
         self._move(part, GONE)
 
     def _trim(self) -> None:
-        """Forget what was given up, up to the first that is still to come."""
+        """Forget the parts that were given up, up to the first number that may still come."""
         at = 0
         while at < len(self._parts) and self._parts[at].state == GONE:
             self._total -= self._parts[at].size

@@ -1,11 +1,11 @@
-"""The missing numbers of a fyrehose backbone in parts, each of which is asked for in one way (``fyrehose_missing``);
-and the samples of a long gap.
+"""The missing numbers of a fyrehose backbone, in parts with one way of asking each (``fyrehose_missing``); and the
+samples of a long gap.
 """
 
-# Numbers of one request: what a backbone passes on of it (``bccnd/backbone/README.md``, "Settings").
+# Numbers of one request: as many as a backbone passes on (``bccnd/backbone/README.md``, "Settings").
 RANGE = 256
-# Numbers count as under way until they were asked for more often: mostly nobody keeps them then, and others would
-# wait for nothing. Doubtful ones count once.
+# Numbers count as under way for their first requests only: after these mostly nobody keeps them, and others would
+# wait in vain. Doubtful ones count once.
 HOPE = 2
 # Samples of a survey: at least, and at most, in between one for so many numbers, as a crash skips at least twice as
 # many (``bccnd/backbone/numbers.py``); and the numbers of a sample.
@@ -19,7 +19,7 @@ WAITING, READY, ASKED, RESTING, GONE = range(5)
 
 
 class Survey:
-    """``ends``: where each sample ends; ``came``: whether anything of it did, None while that is open."""
+    """``ends``: where each sample ends; ``came``: whether any number of it has come, None while that is open."""
 
     __slots__ = ("after", "came", "ends", "first")
 
@@ -31,8 +31,8 @@ class Survey:
 class Part:
     """Numbers from ``first`` up to ``after``. ``asks``: how often they were asked for; ``asked_at``, ``since``: the
     last time and the first, before that the time from which on they may be; ``due``: when something is to be done.
-    ``looked``: whether the own archive had its turn. ``survey``: that is to judge it, as the sample of this
-    ``index``, or -1 for what is between two. ``doubtful``: of a long gap, and may never have existed.
+    ``looked``: whether the own archive was searched. ``survey``: the survey that judges it, as the sample ``index``,
+    or -1 for a part between two samples. ``doubtful``: part of a long gap, so it may never have existed.
     """
 
     __slots__ = (
@@ -52,11 +52,11 @@ class Part:
 
     @property
     def expected(self) -> int:
-        """Numbers that are under way, as far as one can hope."""
+        """How many numbers are probably under way."""
         return self.size if self.state == ASKED and self.asks <= (1 if self.doubtful else HOPE) else 0
 
     def split(self, at: int) -> "Part":
-        """Keep what is below ``at``. Returns the rest, which begins at ``at`` or above."""
+        """Keep the numbers below ``at``. Returns the rest as a part."""
         rest = Part(at, self.after, self.state)
         rest.asks, rest.due, rest.since, rest.asked_at = self.asks, self.due, self.since, self.asked_at
         rest.looked, rest.survey, rest.index = self.looked, self.survey, self.index
@@ -72,7 +72,7 @@ def doubtful(first: int, after: int, survey: Survey, index: int) -> Part:
 
 
 def samples_of(first: int, after: int, end: int) -> list[tuple[int, int]]:
-    """The first number of each sample of a gap, and how many it has. They follow each other, and touch nowhere."""
+    """The first number of each sample of a gap, and its length. Samples are in order, and do not touch."""
     size = after - first
     number = min(SAMPLES_MOST, max(SAMPLES_LEAST, size // SAMPLE_DISTANCE))
     step = size // number

@@ -1,11 +1,11 @@
 """A fyrehose backbone as the carrier of an uplink: the socket, the time and the name of a ``fyrehose.Client``.
 
 Rules
-- The socket is bound to one port and connected to nobody, as other clients answer from their own addresses. What they
-  and the backbone may send is the client's to judge.
-- A wakeup reads a bounded number of packets; the rest of the loop has its turn before the next.
-- When the socket takes nothing, packets wait, a bounded number of them. What is dropped then, or refused by the
-  network (no route, a firewall), is as good as lost on its way, and the client repeats what matters.
+- The socket is bound to one port and not connected, since other clients answer from their own addresses. ``Client``
+  judges what they and the backbone send.
+- A wakeup reads a bounded number of packets; then the rest of the loop has its turn.
+- When the socket takes nothing, a bounded number of packets wait. Packets that are dropped then, or refused by the
+  network (no route, a firewall), count as lost on the way: the client repeats what matters.
 - While the backbone does not answer, its name is looked up again: it may have moved.
 """
 
@@ -26,9 +26,9 @@ from bccnd.wire.fyrehose import PACKET_LIMIT, Address
 BATCHES = 4
 # Bytes that the kernel holds for the socket, each way. Without CAP_NET_ADMIN net.core.rmem_max and wmem_max bound it.
 BUFFER_BYTES = 4 << 20
-# Packets that wait while the socket takes none: a full window, and answers. And seconds until it is tried again.
+# Packets that wait while the socket takes none: a full window, and answers; and seconds until the next try.
 WAITING_LIMIT, STALL_SECONDS = 4096, 0.005
-# Seconds between two looks at the name of a backbone that does not answer, and after a look that failed.
+# Seconds between two look-ups of a backbone that does not answer, and after a look-up that failed.
 RESOLVE_SECONDS, RETRY_SECONDS = 5.0, 1.0
 
 _NO_ROOM = frozenset({EAGAIN, ENOBUFS, ENOMEM})
@@ -36,7 +36,7 @@ _FORCED = ((33, socket.SO_RCVBUF), (32, socket.SO_SNDBUF))
 
 
 class FyrehoseCarrier:
-    """A ``Carrier`` by the backbone at this host name, or IPv4 address, and UDP port.
+    """A ``Carrier`` over the backbone at this host name, or IPv4 address, and UDP port.
 
     ``unsent``: packets that the socket did not take, since the start.
     """
@@ -104,7 +104,7 @@ class FyrehoseCarrier:
     # -- the name
 
     async def _resolve(self, loop: asyncio.AbstractEventLoop, mine: socket.socket) -> bool:
-        """Look the backbone up, and begin to speak to it, or to where it is now. Returns whether it was found."""
+        """Look up the backbone's name, and use the address from now on. Returns whether it was found."""
         try:
             rows = await loop.getaddrinfo(
                 self._host, self._port, family=socket.AF_INET, type=socket.SOCK_DGRAM
@@ -150,7 +150,7 @@ class FyrehoseCarrier:
         self._went_on()
 
     def _went_on(self) -> None:
-        """Send what is to be sent, and come back when the next thing is due."""
+        """Send what there is, and come back when the next thing is due."""
         self._send()
         if self._loop is None or self._socket is None:
             return

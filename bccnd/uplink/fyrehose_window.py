@@ -1,16 +1,16 @@
-"""What is pushed to a fyrehose backbone, until it comes back with a position.
+"""The datagrams that are pushed to a fyrehose backbone, until each comes back with a position.
 
     publish --> waiting --> sent --> it came back: published
                    ^          '--> not in time, or overtaken by what was sent later
                    '---------------------'
 
 Rules
-- A push is sent again, under the same link number, until it comes back. How long that may take follows what it took
-  before (RFC 6298), and doubles with each time that the same push is sent. What was sent again is no measure (Karn).
-- The backbone keeps the order of what it gets. So a push is lost, too, when one that was sent a good while later came
-  back before it (RFC 8985, "RACK").
-- What is under way is bounded by a window, which is halved when something is lost, once in a round trip, and grows
-  with what comes back. A window of a few datagrams stays: a network that loses some at random is not full.
+- A push is sent again, under the same link number, until it comes back. The timeout follows the round trips before
+  (RFC 6298), and doubles each time the same push is sent. A push that was sent again is not measured (Karn).
+- The backbone keeps the order of what it gets. So a push also counts as lost when one that was sent clearly later
+  comes back before it (RFC 8985, "RACK").
+- A window bounds what is under way. It is halved when something is lost, once in a round trip, and grows with what
+  comes back. It never falls below a few datagrams: a network that loses some at random is not full.
 """
 
 from collections import deque
@@ -24,9 +24,9 @@ FIRST_TIMEOUT, LEAST_TIMEOUT, MOST_TIMEOUT = 0.5, 0.05, 1.0
 # Datagrams under way at the start, at least, and at most: a megabyte and a half fits into what a backbone's kernel
 # holds for it.
 START, LEAST, MOST = 64, 32, 1024
-# Of each datagram of the window; longer ones count as several.
+# Bytes of a datagram of the window; longer ones count as several.
 UNIT_BYTES = 1500
-# Seconds by which another may overtake a datagram on the way, at least.
+# Seconds by which one datagram may overtake another on the way, at least.
 OVERTAKING = 0.005
 
 
@@ -46,14 +46,14 @@ class RoundTrip:
 
     @property
     def timeout(self) -> float:
-        """Seconds after which an answer is not expected any more."""
+        """Seconds after which no answer is expected any more."""
         if self.smoothed is None:
             return FIRST_TIMEOUT
         return min(MOST_TIMEOUT, max(LEAST_TIMEOUT, self.smoothed + 4 * self._varies))
 
 
 class _Push:
-    """``sent``: when it was sent last; ``times``: how often."""
+    """``sent``: when it was last sent; ``times``: how often."""
 
     __slots__ = ("datagram", "number", "sent", "times")
 
@@ -84,18 +84,18 @@ class Window:
 
     @property
     def room(self) -> int:
-        """How many more may be published now."""
+        """How many more datagrams may be published now."""
         if self._held >= self.size * UNIT_BYTES:
             return 0
         return max(0, int(self.size) - len(self._by_number))
 
     @property
     def opened(self) -> bool:
-        """Whether there is so much room that it is worth while to fill it."""
+        """Whether there is enough room to make filling it worth while."""
         return self.room >= self.size / 4
 
     def next_deadline(self) -> float:
-        """When ``take`` has something, at the soonest."""
+        """The earliest time at which ``take`` has something."""
         return self._due.next if self._sent else inf
 
     def publish(self, number: int, datagram: bytes) -> None:
@@ -107,7 +107,7 @@ class Window:
         self._waiting.append(push)
 
     def take(self, now: float) -> list[bytes]:
-        """What is to be sent now."""
+        """The datagrams to send now."""
         while (due := self._due.pop(now)) is not None:
             self._lose(self._sent[due[0]], now)
         taken = []
@@ -126,7 +126,7 @@ class Window:
         return taken
 
     def came(self, datagram: bytes, now: float) -> int | None:
-        """What the backbone delivers: the number of ours that it is, None if it is none that is under way."""
+        """Take a delivered datagram. Returns its link number if it is ours and under way, else None."""
         push = self._by_datagram.pop(datagram, None)
         if push is None:
             return None
@@ -142,7 +142,7 @@ class Window:
         return push.number
 
     def pause(self) -> None:
-        """Nothing gets through: everything is to be sent again, once it does."""
+        """Nothing gets through: send everything again once it does."""
         for push in reversed(list(self._sent.values())):
             self._leave(push)
             self._waiting.appendleft(push)
@@ -167,6 +167,6 @@ class Window:
         self._due.remove(push.number)
 
     def _grow(self) -> None:
-        """By as much as comes back, later by one in a round trip; not while it is not used."""
+        """Grow by as much as comes back, later by one in a round trip; but not while the window is not used."""
         if len(self._sent) >= self.size / 2:
             self.size = min(float(MOST), self.size + (1 if self.size < self._threshold else 1 / self.size))

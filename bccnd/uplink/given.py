@@ -1,19 +1,19 @@
-"""Which messages a daemon has given, so that the next one has none of them carried a second time.
+"""Remembers which messages a daemon has given, so that none is carried again when the next daemon gives it.
 
-A daemon that was restarted knows nothing of what the one before it had. What another uplink of the segment brings
-late, or another host sends again, is new to it; here it was carried, or is kept back.
+A restarted daemon does not know what its predecessor had. A message that another uplink of the segment brings late,
+or another host sends again, is new to it; here it was already carried, or is kept back.
 
-By message and connection: within one connection the daemon itself drops what comes twice. A source that begins anew
-within SANITY of its last number loses what it numbers as before: so it would have at the daemon before.
+Messages are remembered for each connection: within one, the daemon itself drops what comes twice. A source that
+starts again within SANITY of its last number loses the messages with old numbers, as it would have at the old daemon.
 """
 
-# Messages of one generation, some 200 bytes each; two are kept. What comes twice comes within seconds, as what was
-# heard (``heard.py``).
+# Messages of one generation, some 200 bytes each; two are kept. What comes twice comes within seconds, as in
+# ``heard.py``.
 GENERATION = 1 << 16
-# So far behind the last a number that no clock has made is a source that began anew
+# A number without a clock that is this far behind the last means that the source started again
 # (``bccnd/wire/BCCN1.md``, "Duplicates and restarts").
 SANITY = 1000
-# A clock of microseconds has passed it, and no counter has come so far (``bccnd/relay/dedup.py``).
+# Clocks of microseconds are above this number, and counters below (``bccnd/relay/dedup.py``).
 CLOCKED = 10**15
 
 
@@ -26,7 +26,7 @@ class Given:
         self._old: dict[bytes, int] = {}
 
     def joined(self) -> None:
-        """What is added from now on another daemon may have given."""
+        """What is added from now on may come from another daemon."""
         self._connection += 1
 
     def add(self, message: bytes) -> None:
@@ -35,13 +35,11 @@ class Given:
             self._old, self._new = self._new, {}
 
     def before(self, message: bytes) -> bool:
-        """Whether it was given on an earlier connection, and on this one not yet."""
+        """Whether a message was given on an earlier connection, and not yet on this one."""
         found = self._new.get(message)
         return (self._old.get(message, self._connection) if found is None else found) != self._connection
 
 
 def is_late(seq: int, last: int) -> bool:
-    """Whether a number is not above the ``last`` of its source, -1 when that is not known, and the source did not
-    begin anew.
-    """
+    """Whether a number is not above the ``last`` of its source (-1 if unknown), without a restart of the source."""
     return seq <= last and (seq >= CLOCKED or last - seq < SANITY)

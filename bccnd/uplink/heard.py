@@ -1,6 +1,6 @@
-"""Which messages came by the carrier lately, so that none goes back to it.
+"""Remembers which messages came by the carrier lately, so that none goes back to it.
 
-By message and not by source: when one way around a ring fails, what comes the other way is carried on.
+It remembers messages, not sources: when one way around a ring fails, what comes the other way is still carried.
 """
 
 # Messages of one generation, some 150 bytes each; two are kept. A message comes back within a second, by another

@@ -1,11 +1,11 @@
-"""In which segment a host is, as far as the links say.
+"""Knows in which segment a host is, as far as the links say.
 
 Rules
-- A host that is said to be in this segment is in this segment, whatever a link says.
-- A link says it by its status, and by the sources of what it carries. The last to say it counts.
-- A host of which no link has said anything for HOME_SECONDS is nowhere.
-- A link has a bounded number of hosts, and so have all together. Beyond it, of the link that has most, the one that
-  was named the longest ago goes.
+- A host of this segment is in this segment, whatever a link says.
+- A link names its hosts in its status, and by the sources of what it carries. The last link to name a host counts.
+- A host that no link has named for HOME_SECONDS is nowhere.
+- A link has a bounded number of hosts, and so have all together. Beyond that, the link with most hosts loses the one
+  that was named longest ago.
 """
 
 from collections import OrderedDict
@@ -29,7 +29,7 @@ class Homes:
         self._here = frozenset(hosts)
 
     def is_here(self, host: bytes) -> bool:
-        """Whether it is said to be in this segment."""
+        """Whether the host is in this segment."""
         return host in self._here
 
     @property
@@ -37,7 +37,7 @@ class Homes:
         return bool(self._where)
 
     def heard(self, link: bytes, host: bytes, now: float) -> None:
-        """A message of the host came by ``link``: the same as ``name``, but fast for one that is known."""
+        """A message of the host came by ``link``: the same as ``name``, but fast for a known host."""
         if self._where.get(host) != link or now - self._links[link][host] > 1.0:
             self.name(link, host, now)
 
@@ -61,14 +61,14 @@ class Homes:
         self._links.pop(link, None)
 
     def away(self, host: bytes, now: float) -> bool:
-        """Whether it is known to be in another segment."""
+        """Whether the host is known to be in another segment."""
         link = self._where.get(host)
         if link is None or host in self._here:
             return False
         return now - self._links[link][host] <= HOME_SECONDS
 
     def of(self, link: bytes, now: float) -> list[bytes]:
-        """The hosts that a link has said to be there."""
+        """The hosts that a link has named."""
         hosts = self._links.get(link) or OrderedDict()
         return [host for host, since in hosts.items() if now - since <= HOME_SECONDS]
 

@@ -1,16 +1,20 @@
-"""Into the segment: link datagrams in the order of their numbers, each once, and nobody waits for what is lost.
+"""Into the segment: link datagrams in the order of their numbers, each once, without waiting for lost ones.
 
 Rules
-- Each link has the number that comes next. What is below is a duplicate, what is above is held.
-- A missing number is lost once a floor above it has been said at a position below which nothing is still to come: it
-  was published before, so it would have come. It is then counted and passed over.
-- A link of which nothing is heard for OVER_SECONDS says no floor any more: what it holds goes on without the rest.
-- When what all links hold is too much, the link that holds most gives up what it misses first.
-- A link begins at the first floor that is heard of it. What was given a number before, and does not come, is no loss,
-  nor is a gap of GAP_LIMIT and more but for what it has beyond the jumps of restarts.
-- What is not there when a later number comes, or a floor above it is said, was missed; most of that comes after all.
-- Links are bounded. A new one takes the place of one that has said little, or nothing for a while; else it has none.
-- A message is dropped if its source has said a later one by another link: it came by that link too, or is too late.
+- Each link has a next number. A lower number is a duplicate, a higher one is held.
+- A missing number is lost once its link has announced a floor above it, and everything up to the position of that
+  floor has come: the missing datagram was published before, so it would have come. It is then counted and passed
+  over.
+- A link that is silent for OVER_SECONDS announces no more floors: its held datagrams go on without the rest.
+- When all links together hold too much, the link that holds most gives up its first gap.
+- A link begins at the first floor that is heard from it. Missing numbers from before that are no loss. Nor is a gap
+  of GAP_LIMIT or more, except for what exceeds the jumps of restarts.
+- A number counts as missed if it has not come when a later one comes, or a floor above it is announced; most of these
+  still come.
+- Links are bounded. A new one takes the place of one that has said little, or nothing for a while; otherwise it gets
+  none.
+- A message is dropped if another link has brought a later one of its source: it came by that link too, or is too
+  late.
 """
 
 from collections import deque
@@ -23,35 +27,35 @@ from bccnd.errors import LinkError
 from bccnd.uplink.journal import RESTART_JUMP
 from bccnd.wire.link import Inner, Numbered, Status, messages, segment_of
 
-# Some kilobytes each, and what they hold.
+# Links: some kilobytes each, and what they hold.
 LINKS_LIMIT = 256
-# A link that has said less is new, and one that was silent for longer is gone: only such give their place.
+# A link that has said less is new, and one that was silent for longer is gone: only these can lose their place.
 PROVEN = 16
 SILENT_SECONDS = 60.0
 # A link that is silent for longer will not come back with what is missing: by default its sender keeps nothing for so
 # long. One without a journal that was killed never does.
 OVER_SECONDS = 3600
-# Links that had to go whose next number is remembered, so that nothing of them comes twice.
+# Links without a place whose next number is remembered, so that nothing of them comes twice.
 GONE_LIMIT = 256
 # A gap of so many numbers or more is a restart of the sender, which leaves RESTART_JUMP out.
 GAP_LIMIT = 1 << 32
-# Bytes that a held datagram takes besides its own.
+# Bytes that a held datagram takes in addition to its own.
 HELD_BYTES = 320
-# Floors of a link that wait for their position. Beyond it the last takes the place of the one before.
+# Floors of a link that wait for their position. Beyond that a new one replaces the last.
 FLOORS_LIMIT = 64
 # Entries of the heap of links whose floors wait. Links that are forgotten leave one behind.
 DUE_LIMIT = 8 * LINKS_LIMIT
-# Sources whose last number is remembered, some 150 bytes each and twice as many at most: of all links, and for each
-# link a part of as many, however few links there are.
+# Sources whose last number is remembered, some 150 bytes each and twice as many at most: once for all links together,
+# and divided among the links, of which at least SOURCES_PARTS are assumed.
 SOURCES_LIMIT = 1 << 16
 SOURCES_PARTS = 8
-# While more datagrams are held, ``taken`` looks at them once in so many times that it is asked.
+# While more datagrams than this are held, ``taken`` looks at them only once in so many calls.
 HELD_MANY = 1024
 HELD_MANY_ASKED = 50
 
 
 class Lasts:
-    """The last number of each source, bounded: the longest unheard are forgotten."""
+    """The last number of each source. Bounded: the sources that were silent longest are forgotten."""
 
     def __init__(self) -> None:
         self._new: dict[bytes, int] = {}
@@ -61,7 +65,7 @@ class Lasts:
         return len(self._new) + len(self._old)
 
     def get(self, src: bytes) -> int:
-        """-1 when it is not known."""
+        """The last number of a source; -1 if it is not known."""
         found = self._new.get(src)
         return self._old.get(src, -1) if found is None else found
 
@@ -85,8 +89,8 @@ class Held(NamedTuple):
 
 @dataclass(slots=True)
 class Link:
-    """``next``: the number that comes next; ``begun``: what is missing below was sent before the link was heard;
-    ``missed``: numbers below ``high``, which is above all that was heard of, that had not come by then.
+    """``next``: the number that comes next; ``begun``: missing numbers below it were sent before the link was heard;
+    ``high``: above all numbers heard of; ``missed``: numbers below that which did not come in time.
     """
 
     src: bytes
@@ -111,7 +115,7 @@ class Link:
     sources: Lasts = field(default_factory=Lasts)
 
     def see(self, upto: int, high: int) -> None:
-        """All below ``upto`` was published. What was before the first that is heard, of this start, is not missed."""
+        """Everything below ``upto`` was published. Numbers before the first that was heard are not missed."""
         if not self.high:
             self.high = max(high, self.begun)
         elif high > self.high:
@@ -122,21 +126,21 @@ class Link:
 
 @dataclass(slots=True)
 class Received:
-    """What has happened since the start. All but ``messages`` and ``late``: link datagrams."""
+    """Counters since the start, of link datagrams; ``messages`` and ``late`` count messages."""
 
     datagrams: int = 0
     messages: int = 0
     duplicates: int = 0
     lost: int = 0
-    wrong: int = 0  # sound outside, and not inside
-    crowded: int = 0  # of links for which there is no place
+    wrong: int = 0  # sound outside, malformed inside
+    crowded: int = 0  # of links without a place
     late: int = 0  # messages that another link was faster with
 
 
 class Inbound:
-    """``position``, ``numbers``: where it was before a restart, and the next number of each link; ``hold_bytes``: of
-    what all links hold; ``forgotten``: is told of each link that gives its place. What comes in order is put into
-    ``out``.
+    """``position``, ``numbers``: where it was before a restart, and the next number of each link; ``hold_bytes``:
+    most bytes that all links hold; ``forgotten``: called with each link that loses its place. What comes in order is
+    put into ``out``.
     """
 
     def __init__(
@@ -180,7 +184,7 @@ class Inbound:
             self._floor(link, position, header.floor)
 
     def said(self, position: int, status: Status, now: float) -> bool:
-        """Whether the link has a place."""
+        """Note that a link has said something. Whether it has a place."""
         link = self.links.get(status.src) or self._begin(status.src, status.floor, status.next, now)
         if link is None:
             return False
@@ -193,7 +197,7 @@ class Inbound:
         return True
 
     def completed(self, position: int) -> None:
-        """Nothing below is still to come."""
+        """Nothing below this position is still to come."""
         if position <= self.complete:
             return
         self.complete = position
@@ -205,7 +209,7 @@ class Inbound:
                 self._look_at_floors(waiting)
 
     def age(self) -> None:
-        """To be called each second in which the carrier is connected."""
+        """Call this each second while the carrier is connected."""
         for link in list(self._holding.values()):
             link.silent += 1
             if link.silent > OVER_SECONDS:
@@ -240,7 +244,7 @@ class Inbound:
         return link
 
     def _make_room(self, now: float) -> bool:
-        """Whether a link could be forgotten: of those that may be, the one that is silent for the longest time."""
+        """Forget the link that may be forgotten and is silent longest. Whether there was one."""
         may_go = [
             link for link in self.links.values() if link.said < PROVEN or now - link.heard > SILENT_SECONDS
         ]
@@ -270,7 +274,7 @@ class Inbound:
             self._pass_over(fullest, self._first_held(fullest))
 
     def _first_held(self, link: Link) -> int:
-        """The lowest number that is held. Something is."""
+        """The lowest number that is held. At least one must be."""
         while link.order[0] not in link.held:
             heappop(link.order)
         return link.order[0]
@@ -288,7 +292,7 @@ class Inbound:
             self._holding.pop(link.src, None)
 
     def _pass_over(self, link: Link, floor: int) -> None:
-        """Wait no longer for what is missing below ``floor``."""
+        """Stop waiting for missing numbers below ``floor``."""
         while link.held and (first := self._first_held(link)) < floor:
             self._skip_to(link, first)
             self._drain(link)
@@ -307,13 +311,13 @@ class Inbound:
     # -- floors
 
     def _floor(self, link: Link, position: int, floor: int) -> None:
-        """All below ``floor`` was published, at lower positions, or given up by its sender."""
+        """The sender has published everything below ``floor``, at lower positions, or has given it up."""
         if position <= self.complete:
             self._pass_over(link, floor)
             return
         floors = link.floors
         while floors and position <= floors[-1][0] and floor >= floors[-1][1]:
-            floors.pop()  # it says less, and later
+            floors.pop()  # the older floor is lower, and its position higher
         if len(floors) >= FLOORS_LIMIT and position > floors[-1][0]:
             floor = max(floor, floors.pop()[1])
         if not floors or (position > floors[-1][0] and floor > floors[-1][1]):

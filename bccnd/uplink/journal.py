@@ -1,4 +1,4 @@
-"""What an uplink remembers over a restart: what waits to be published, what came lately, and where it was.
+"""The state that an uplink keeps over a restart: what waits to be published, what came lately, and how far it was.
 
     outbox    link number -> channel, messages: until it is published
     archive   position -> link datagram: what came lately, for carriers whose clients repair each other
@@ -7,14 +7,14 @@
 One SQLite file in WAL mode, or none: then all is in memory. Writes are gathered, and ``commit`` writes them at once.
 
 Rules
-- What is gathered is found by every look-up, as if it were written.
-- A commit waits for no disk: it writes into the page cache. A thread has the disk take it, once CHECKPOINT_BYTES were
-  written; meanwhile what comes is gathered.
-- A link number is never used twice. What was used after the last commit is not known after a kill, so the numbers
-  then go on RESTART_JUMP higher: a jump that receivers count as no loss. The disk itself has from the start on that
-  the journal is in use: after a power cut it is the same.
-- A disk that takes nothing stops nothing: ``fault`` says so, and what is gathered stays in memory, bounded, until the
-  disk takes it. A damaged file is set aside as ``<file>.damaged``, and a new one is begun with what is known.
+- Look-ups find gathered writes as if they were written.
+- A commit does not wait for the disk: it writes into the page cache. After CHECKPOINT_BYTES a thread syncs to the
+  disk; meanwhile writes are gathered.
+- A link number is never used twice. After a kill the numbers used since the last commit are unknown, so numbers go on
+  RESTART_JUMP higher: a jump that receivers do not count as loss. The disk records from the start that the journal is
+  in use, so that a power cut has the same effect.
+- A disk that takes nothing stops nothing: ``fault`` says so, and gathered writes stay in memory, bounded, until the
+  disk takes them. A damaged file is set aside as ``<file>.damaged``, and a new one starts with what is known.
 - ``<file>.lock`` is locked while an uplink uses the file.
 - Time bounds are counted from the start of the program: a clock that jumps makes nothing old.
 """
@@ -37,26 +37,26 @@ from bccnd.uplink.journal_file import APPLICATION, check_is_ours, locked, opened
 from bccnd.wire.link import INSTANCE_DIGITS
 
 FORMAT = 1
-# More than are used between two commits, or while a disk is full for months.
+# Numbers to skip: more than are used between two commits, or while a disk is full for months.
 RESTART_JUMP = 1 << 40
-# Bytes that a row takes besides what is in it, on the disk and in memory.
+# Bytes that a row takes in addition to its content, on the disk and in memory.
 ROW_BYTES = 128
-# Bytes of a commit besides its rows: a few pages of the tables.
+# Bytes of a commit in addition to its rows: a few pages of the tables.
 COMMIT_BYTES = 16 << 10
 # SQLite's own default: the log does not grow much beyond it.
 CHECKPOINT_BYTES = 4 << 20
 # Seconds after which a disk that failed is tried again.
 RETRY_SECONDS = 1.0
-# A look-up may have to wait for a moment of the thread's work; a commit does not, as it comes after it.
+# Seconds for which a look-up may wait for the thread; a commit does not wait, since it comes after the thread.
 BUSY_SECONDS = 0.2
-# Rows that one look-up gives at most: more than anybody asks for at once.
+# Rows that one look-up returns at most: more than anybody asks for at once.
 KEPT_LIMIT = 1024
-# Steps in which the archive is dropped, and those of one commit.
+# Parts in which the archive is dropped, and parts that one commit drops.
 ARCHIVE_STEPS = 256
 STEPS_AT_ONCE = 8
 # SQLite has no larger integers.
 _INTEGER_LIMIT = 1 << 63
-# So many restarts that no link gets there.
+# No link has as many restarts.
 _NEXT_LIMIT = 1 << 62
 
 _SCHEMA = """
@@ -68,7 +68,7 @@ CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), conte
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``memory_bytes``: of what is gathered while it cannot be written, each of outbox and archive."""
+    """``memory_bytes``: bytes of outbox, and of archive, that may be gathered while the disk fails."""
 
     outbox_bytes: int = 256 << 20
     outbox_seconds: float = 86_400.0
@@ -78,7 +78,7 @@ class Limits:
 
 
 class Row(NamedTuple):
-    """One of the outbox."""
+    """One row of the outbox."""
 
     number: int
     channel: bytes
@@ -90,7 +90,7 @@ class Row(NamedTuple):
 
 
 class _Mark(NamedTuple):
-    """What was put into the archive in one step."""
+    """A part of the archive that was written in one step."""
 
     at: float
     highest: int
@@ -98,7 +98,7 @@ class _Mark(NamedTuple):
 
 
 class Journal:
-    """``path``: the file, or None. ``open`` comes first. ``limits`` may be exchanged at any time."""
+    """``path``: the file, or None. Call ``open`` first. ``limits`` may be replaced at any time."""
 
     def __init__(
         self, path: Path | None, limits: Limits | None = None, now: Callable[[], float] = time.monotonic
@@ -112,7 +112,7 @@ class Journal:
         self.next = 1
         self.floor = 1
         self.position = 0
-        # Of a carrier that keeps a stream: when that was made, and the position of its number 0.
+        # For a carrier with a stream: when that was made, and the position of its number 0.
         self.stream = "", 0
         self.links: dict[bytes, int] = {}
         self.siblings: tuple[bytes, ...] = ()  # links of this segment's other uplinks
@@ -122,7 +122,7 @@ class Journal:
         self._database: sqlite3.Connection | None = None
         self._syncing: Thread | None = None
         self._unsynced_bytes = 0
-        self._retry_at = self._read_at = 0.0  # when it is written again after a failure, and read
+        self._retry_at = self._read_at = 0.0  # when to write again after a failure, and to read
         self._written = ""  # the state as it is on the disk
         # What is gathered.
         self._outbox: dict[int, Row] = {}
@@ -137,7 +137,7 @@ class Journal:
     # -- open and close
 
     def open(self) -> None:
-        """Raises ``ConfigError``, ``RefusedError`` or ``UnavailableError`` when the file cannot be used at all."""
+        """Raises ``ConfigError``, ``RefusedError`` or ``UnavailableError`` if the file cannot be used at all."""
         if self._path is None:
             self._connect()
             return
@@ -155,7 +155,7 @@ class Journal:
             self._replace(str(error) or type(error).__name__)
 
     def close(self) -> None:
-        """Write all that is gathered. After that the next start goes on exactly here."""
+        """Write everything that is gathered, so that the next start goes on exactly here."""
         if self._database is not None:
             self._wait_for_sync()
             self._write(clean=True)
@@ -183,7 +183,7 @@ class Journal:
         self._write(clean=False)
         if self.fault:  # a number could be used twice: after a kill nobody would know that there was one
             raise ConfigError(self.fault)
-        # Without power the disk may go back to what it had before: that must not be the state of an orderly end.
+        # A power cut may restore what the disk had before, which must not be the state of an orderly end.
         database.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
 
     def _check_format(self, database: sqlite3.Connection) -> None:
@@ -228,7 +228,7 @@ class Journal:
     # -- the outbox
 
     def add(self, row: Row) -> list[Row]:
-        """Keep it until the floor passes it. Returns those that are forgotten for it, as the disk takes nothing."""
+        """Keep a row until the floor passes it. Returns the rows forgotten for it, if the disk takes nothing."""
         self._outbox[row.number] = row
         self._outbox_bytes += row.bytes
         forgotten = []
@@ -240,14 +240,14 @@ class Journal:
         return forgotten
 
     def published(self, number: int) -> None:
-        """It need not be written any more, if it is not yet."""
+        """A row was published: if it is not written yet, it need not be."""
         row = self._outbox.pop(number, None)
         if row is not None:
             self._outbox_bytes -= row.bytes
 
     def waiting(self, number: int, limit: int) -> list[Row] | None:
-        """The first of the outbox from ``number`` on, ``limit`` of them at most. None while the disk fails: it may
-        have them.
+        """The first rows of the outbox from ``number`` on, at most ``limit``. None while the disk fails, which may
+        hold them.
         """
         found = self._found(
             "SELECT number, channel, messages FROM outbox WHERE number >= ? ORDER BY number LIMIT ?",
@@ -264,7 +264,7 @@ class Journal:
         return rows
 
     def outbox_size(self) -> tuple[int, int]:
-        """How many rows there are at the start, and bytes."""
+        """The number of rows at the start, and their bytes."""
         size = "SELECT COUNT(*), COALESCE(SUM(LENGTH(channel) + LENGTH(messages) + ?), 0) FROM outbox"
         ((count, total),) = self._found(size, (ROW_BYTES,)) or [(0, 0)]
         return count, total
@@ -281,7 +281,7 @@ class Journal:
                 self._archive_bytes -= ROW_BYTES + len(self._archive.pop(next(iter(self._archive))))
 
     def kept(self, first: int, last: int) -> list[tuple[int, bytes]]:
-        """KEPT_LIMIT of them at most, the first ones."""
+        """The first datagrams between two positions, KEPT_LIMIT at most."""
         found = (
             self._found(
                 "SELECT position, datagram FROM archive WHERE position BETWEEN ? AND ? ORDER BY position LIMIT ?",
@@ -297,19 +297,19 @@ class Journal:
     # -- the state
 
     def note(self, position: int, links: Mapping[bytes, int]) -> None:
-        """All below ``position`` has reached the segment, and so has what is below the numbers of the links."""
+        """Everything below ``position``, and below the numbers of the links, has reached the segment."""
         self.position, self.links = position, dict(links)
 
     # -- writing
 
     def commit(self) -> None:
-        """Write what is gathered, unless the disk is at work or has failed a moment ago."""
+        """Write what is gathered, unless the disk is busy or has just failed."""
         syncing = self._syncing is not None and self._syncing.is_alive()
         if not syncing and not (self.fault and self._now() < self._retry_at):
             self._write_now()
 
     def _write_now(self) -> bool:
-        """Whether it was possible."""
+        """Write what is gathered. Whether that was possible."""
         if self.fault and self._now() < self._retry_at:
             return False
         if self._database is None:
@@ -400,7 +400,7 @@ class Journal:
             self._marks.append(_Mark(now, highest, size))
 
     def _steps_to_drop(self) -> list[_Mark]:
-        """The oldest of the archive that are beyond its bounds."""
+        """The oldest parts of the archive that exceed its bounds."""
         steps: list[_Mark] = []
         size = self._written_bytes + self._archive_bytes
         since = self._now() - self.limits.archive_seconds
@@ -426,7 +426,7 @@ class Journal:
             self._syncing = None
 
     def _found(self, query: str, arguments: tuple[int, ...]) -> list[Any] | None:
-        """Rows of a look-up; None when the disk fails, and for RETRY_SECONDS from then on."""
+        """The rows of a look-up; None if the disk fails, and for RETRY_SECONDS after that."""
         if self._database is None:
             return []
         if self._now() < self._read_at:
@@ -443,7 +443,7 @@ class Journal:
         if isinstance(error, sqlite3.OperationalError) or self._path is None:
             self.fault = f"{self._path or 'memory'}: {error}{remedy(self._path, error)}"
             self._wait_for_sync()
-            self._sync_soon(CHECKPOINT_BYTES)  # what the log takes may be room enough
+            self._sync_soon(CHECKPOINT_BYTES)  # emptying the log may free enough room
         else:
             self._replace(str(error))
 

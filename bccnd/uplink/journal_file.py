@@ -1,7 +1,7 @@
-"""The file of a journal: who may use it, and how the disk takes it.
+"""The file of a journal: its owner, its lock, and how it is synced.
 
 Rules
-- It is for its owner alone, and is found by no symbolic link.
+- Only its owner can read it, and symbolic links are not followed.
 - ``<file>.lock`` is locked while an uplink uses it.
 - A file that is no journal is left alone, whatever the settings say.
 """
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
 
-# What a journal says of itself, where SQLite has room for that.
+# The mark of a journal, where SQLite has room for one.
 APPLICATION = int.from_bytes(b"BCCN", "big")
 _APPLICATION_AT = 68
 _MAGIC = b"SQLite format 3\0"
 
-# What to do about a file that cannot be opened or written, as the end of a line that says so.
+# What to do about a file that cannot be opened or written: the end of the error line.
 _OWN, _WRITABLE, _ROOM = (
     "; the uplink's user must own it and its folder",
     "; the journal needs a disk that can be written",
@@ -41,15 +41,15 @@ _SQLITE_REMEDIES = {
     sqlite3.SQLITE_CANTOPEN: _OWN,
     sqlite3.SQLITE_BUSY: "; end the program that reads it",
 }
-# Bytes below which a disk is full for SQLite, which then calls its own index in memory an I/O error.
+# Bytes below which a disk counts as full: SQLite then reports an I/O error of its index in memory.
 _LEAST_ROOM = 1 << 20
 
-# Seconds that a look-up of the uplink may be waited for.
+# Seconds to wait for a look-up of the uplink.
 BUSY_SECONDS = 5.0
 
 
 def remedy(path: Path | None, error: sqlite3.Error) -> str:
-    """What to do about what SQLite says of a journal; empty where nobody knows."""
+    """What to do about an error of SQLite; empty if that is unknown."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the kind of an extended one
     if code == sqlite3.SQLITE_IOERR and path is not None:
         with suppress(OSError):
@@ -59,7 +59,7 @@ def remedy(path: Path | None, error: sqlite3.Error) -> str:
 
 
 def opened(path: Path) -> int:
-    """A descriptor of the file, which is made if need be. Raises ``RefusedError`` or ``ConfigError``."""
+    """A descriptor of the file, which is made if missing. Raises ``RefusedError`` or ``ConfigError``."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError as error:
@@ -81,7 +81,7 @@ def locked(path: Path) -> int:
 
 
 def check_is_ours(path: Path) -> None:
-    """Make the file if need be. Raises ``ConfigError`` for one that never was a database."""
+    """Make the file if it is missing. Raises ``ConfigError`` for one that never was a database."""
     with closing(os.fdopen(opened(path), "rb")) as stream:
         head = stream.read(_APPLICATION_AT + 4)
     if head and not head.startswith(_MAGIC) and head[_APPLICATION_AT:] != APPLICATION.to_bytes(4, "big"):
@@ -89,7 +89,7 @@ def check_is_ours(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have the disk take what is in the log. What fails here fails again at the next commit, which says so."""
+    """Write the log to the disk. A failure here shows again at the next commit, which reports it."""
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as database:
             database.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()

@@ -40,13 +40,13 @@ def render(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
         ("lost", "Messages or datagrams that were lost for good, by reason.", "reason", snapshot["lost"]),
         (
             "dropped_messages",
-            "Messages that are not to be carried, by reason.",
+            "Messages that were not carried, by reason.",
             "reason",
             snapshot["dropped"],
         ),
         (
             "bus_messages",
-            "Messages between the uplink and its daemon, by what came of them.",
+            "Messages between the uplink and its daemon, by outcome.",
             "what",
             snapshot["bus"],
         ),

@@ -3,29 +3,29 @@
     publish --> window --> stream --> every uplink, this one too --> came, complete
                until acknowledged
 
-Why a user takes it: replicas, TLS, accounts, one connection out, and messages that wait while a site is cut off.
+Reasons to use it: replicas, TLS, accounts, one outgoing connection, and messages that wait while a site is cut off.
 Subjects are readable (``nats_stream``): ``nats sub 'bccn.siteA.factory.>'`` shows BCCN1.
 
 Rules
-- What is published stays in the window until the stream has acknowledged it, and is sent again under the same
-  ``Nats-Msg-Id``, ``<source>:<number>``, over lost connections too. The stream keeps one of them within its duplicate
-  window; who gets two knows them by their number. With a key the id has the sum of the datagram as well: a stranger
-  who could foretell it would have the stream take our message for a duplicate of his.
-- A stream may call a message a duplicate whose original it lost when its leader died (nats-server before 2.10.20 says
-  so with the number 0). That is no acknowledgement, and after the second time the message goes under a new id.
-- Who reads keeps its own place: each connection has a consumer of its own that begins there and acknowledges nothing.
-  So a kill -9 of the uplink, of a server or of both leaves nothing to be repaired: what matters is the position that
-  is handed to ``run``.
-- A stream gives its messages in order. Numbers that it left out were deleted by its limits, and are counted as lost.
-- What is said once takes no place in the stream, or a message a second would fill it. It carries the position behind
-  the last message that its sender knows to be there: nobody who reads on to it takes for lost what is still to come.
-  The sender has not signed that position, so what a reader knows to be in the stream counts as before it, too.
-- A stream that was made anew, also while the uplink was down, is read from its first message: the time at which it
-  was made is kept with the position. Positions then go on 2**48 higher. One that lost its end, in a crash of its only
-  server (sync_interval), goes on there, with lower positions; link numbers tell what is new.
-- At most AHEAD messages are on their way to the segment. Beyond them a batch a second is pulled. What is held for
-  a number that is missing does not count: one link that never sends it would slow all others.
-- Any server may be the one. They are tried in an order by chance, for ever, with pauses that grow.
+- A message stays in the window until the stream has acknowledged it. It is sent again under the same ``Nats-Msg-Id``,
+  ``<source>:<number>``, even over a new connection. Within its duplicate window the stream keeps one copy; a receiver
+  of two knows them by their number. With a key the id also has the sum of the datagram: a stranger who could foresee
+  the id could make the stream take our message for a duplicate of his.
+- A stream may call a message a duplicate although it lost the original when its leader died (nats-server before
+  2.10.20 says so with the number 0). That is no acknowledgement, and after the second time the message goes under a
+  new id.
+- The reader keeps its own place: each connection has its own consumer, which begins there and acknowledges nothing.
+  So a kill -9 of the uplink, a server or both needs no repair: only the position that ``run`` gets matters.
+- A stream delivers in order. Numbers that it leaves out were deleted by its limits, and are counted as lost.
+- A datagram without a number takes no place in the stream, or one a second would fill it. It carries the position
+  after the last message that its sender knows to be there, so that no reader takes later messages for lost. The
+  position is not signed, so a reader also counts what it knows to be in the stream as before it.
+- A stream that was made again, even while the uplink was down, is read from its first message: the journal keeps the
+  time at which the stream was made, with the position. Positions then go on 2**48 higher. A stream that lost its end,
+  in a crash of its only server (sync_interval), goes on with lower positions; link numbers tell what is new.
+- At most AHEAD messages are on their way to the segment. Beyond that one batch a second is pulled. Messages held
+  behind a missing number do not count: one link that never sends it would slow all others.
+- Any server will do. They are tried in random order, for ever, with growing pauses.
 
 The user of an uplink needs these rights in NATS: publish ``bccn.>``, ``_INBOX.>``, ``$JS.API.STREAM.INFO.bccn``,
 ``$JS.API.STREAM.CREATE.bccn`` unless somebody else made the stream, ``$JS.API.CONSUMER.CREATE.bccn`` and
@@ -46,11 +46,11 @@ from bccnd.uplink.nats_options import NatsOptions
 from bccnd.uplink.nats_session import CutOffError, Session
 from bccnd.uplink.nats_stream import Answer, channel_subject, segment_subject
 
-# What is published and not acknowledged: enough for 100,000 a second at a round trip of 10 ms.
+# Messages published and not acknowledged: enough for 100,000 a second at a round trip of 10 ms.
 WINDOW = 1024
 WINDOW_BYTES = 4 << 20
 
-# Seconds until a message without an answer is sent again, and until a refused one is; both double each time.
+# Seconds until a message without an answer is sent again, and until a refused one is. Both double each time.
 ACK_SECONDS = 2.0
 REFUSED_SECONDS = 0.5
 AGAIN_LIMIT = 30.0
@@ -59,7 +59,7 @@ AGAIN_LIMIT = 30.0
 AHEAD = 8192
 
 # Seconds before the next server is tried: a tenth at first, and twice as long after each round through all of them.
-# A connection that has lasted begins anew.
+# Seconds after which a connection has lasted, so that the pauses start again.
 PAUSE_SECONDS = 0.1
 PAUSE_LIMIT = 10.0
 LASTING_SECONDS = 10.0
@@ -80,8 +80,8 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class _Waiting:
-    """A message without an acknowledgement. ``due``: when it is sent again; ``doubts``: how often it was called a
-    duplicate of nothing.
+    """A message without an acknowledgement. ``due``: when it is sent again; ``doubts``: how often the stream called
+    it a duplicate without an original.
     """
 
     datagram: bytes
@@ -92,7 +92,7 @@ class _Waiting:
 
 
 class Place(Protocol):
-    """What the journal keeps besides the position. ``stream``: when it was made, and the position of its number 0."""
+    """What the journal keeps with the position. ``stream``: when it was made, and the position of its number 0."""
 
     stream: tuple[str, int]
 
@@ -108,7 +108,7 @@ class NatsCarrier:
         self._session: Session | None = None
         self._window: dict[int, _Waiting] = {}
         self._bytes = 0
-        self._full = False  # somebody has seen that there is no room
+        self._full = False  # the core has seen that there is no room
         self._reason = ""
         self._trouble = ""  # why messages are not acknowledged
         self._next = self._taken = 0
@@ -169,7 +169,7 @@ class NatsCarrier:
     # --- a connection ---
 
     async def _serve(self, server: str) -> None:
-        """Until it is cut off."""
+        """Use the connection until it is cut off."""
         session = Session(self._options, server, self._source, self)
         try:
             described = await session.open()
@@ -192,7 +192,7 @@ class NatsCarrier:
             await session.close()
 
     def _place(self, described: Mapping[str, Any]) -> int:
-        """Where in the stream to begin."""
+        """The stream number to begin at."""
         made, state = described.get("created", ""), described["state"]
         first, end = max(1, state["first_seq"]), state["last_seq"] + 1
         another = self._next > 0 and (made != self._made if self._made else self._next > end)
@@ -299,7 +299,7 @@ class NatsCarrier:
 
 
 def _sum_of(datagram: bytes) -> str:
-    """``:<sum>`` of one that is signed; empty for others."""
+    """``:<sum>`` of a signed datagram; empty for others."""
     bracket = datagram.partition(b"]")[0]
     return ":" + bracket.partition(b"=")[2].decode("latin-1") if b"=" in bracket else ""
 

@@ -1,4 +1,4 @@
-"""What a link by NATS is told: where its servers are, who we are there, and what its stream may keep."""
+"""The options of a link over NATS: its servers, our credentials, and how much its stream keeps."""
 
 import re
 import ssl
@@ -21,12 +21,12 @@ _IN_CREDENTIALS = ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED")
 
 @dataclass(frozen=True, slots=True)
 class NatsOptions:
-    """``servers``: URLs, as ``servers_of`` gives them; ``stream``: its name, with which its subjects begin too.
+    """``servers``: URLs, as ``servers_of`` returns them; ``stream``: its name, and the beginning of its subjects.
 
     For a stream that does not exist yet: ``replicas``, 0 for 3 in a cluster and 1 elsewhere; ``max_bytes``;
-    ``max_age`` in seconds. Who we are: a ``credentials`` file, or ``user`` with ``password``, or ``token``, each of
-    the last two a file. ``ca``: certificates of those that we trust, the system's by default; ``cert`` and ``key``:
-    our own. Files are read anew for each connection, so that they can be exchanged.
+    ``max_age`` in seconds. Our identity: a ``credentials`` file, or ``user`` with ``password``, or ``token``; the
+    last two are files. ``ca``: certificates of the authorities that we trust, by default the system's; ``cert`` and
+    ``key``: our own. Files are read again for each connection, so that they can be replaced.
     """
 
     servers: tuple[str, ...]
@@ -62,7 +62,7 @@ class NatsOptions:
         self.tls()
 
     def login(self) -> dict[str, Any]:
-        """Who we are, as arguments of nats-py's ``connect``. Raises ``BccndError``."""
+        """Our identity, as arguments of nats-py's ``connect``. Raises ``BccndError``."""
         if self.credentials:
             return {"user_credentials": _credentials(self.credentials)}
         if self.password:
@@ -85,7 +85,7 @@ class NatsOptions:
         return context
 
     def demands_tls(self, server: str) -> bool:
-        """Whether nothing, a password above all, may go to this server unencrypted."""
+        """Whether everything for this server, above all a password, must be encrypted."""
         return server.startswith("tls:") or bool(self.ca or self.cert)
 
 
@@ -128,7 +128,7 @@ def _line(path: Path, what: str) -> str:
 
 
 def _why(error: OSError) -> str:
-    """OpenSSL gives its errors numbers of its own, and a text in capitals or none."""
+    """The text of an error. OpenSSL has its own numbers, and a text in capitals or none."""
     return (
         (error.strerror or str(error))
         if not isinstance(error, ssl.SSLError)

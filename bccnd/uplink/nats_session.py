@@ -1,18 +1,18 @@
-"""One connection to a NATS server, from its first byte to its end: what is sent, asked, pulled and acknowledged.
+"""One connection to a NATS server, from its first byte to its end: publishing, asking, pulling, acknowledgements.
 
 Rules
-- A connection that fails is given up, and the next begins from nothing. nats-py's own reconnecting is off: it keeps
-  what was being sent, and subscriptions, over a server that has lost them.
-- Whatever goes wrong is a ``CutOffError``: its text is the line that says why. A consumer that is gone, a message
-  that is missing on its way from the consumer and a server that is silent end the connection like any other failure.
-- The connection lives if what we send to ourselves comes back. nats-py's ``flush`` and ``rtt`` are not used: after
-  one that came late, the answer stops its reader without a word; once the reader has stopped, they succeed.
-- Pulled are BATCH messages and a half at most, and each batch is asked for: a slow reader delays nobody else.
-- What strangers publish below our subjects reaches us as well. No byte of it ends a connection: it would do so again
-  after each reconnect, for as long as the stream keeps the message. nats-py is mended where it would.
-- Who reads what we publish sees the inbox of its acknowledgements. What is pulled comes to another one, of which the
-  server alone learns: a message there moves the place in the stream, or ends the connection.
-- One task writes. nats-py swallows a cancellation while it waits for room; that task ends by the end of its client.
+- A connection that fails is given up, and the next one starts from nothing. nats-py's own reconnecting is off: it
+  keeps pending messages and subscriptions although the server has lost them.
+- Every failure is a ``CutOffError``, whose text is the line that says why. That includes a consumer that is gone, a
+  message that is missing on its way from the consumer, and a server that is silent.
+- The connection is alive if messages to ourselves come back. nats-py's ``flush`` and ``rtt`` are not used: a late
+  answer silently stops nats-py's reader, and once the reader has stopped, both succeed.
+- At most one and a half BATCH messages are pulled, and each batch is asked for: a slow reader delays nobody else.
+- Messages of strangers below our subjects reach us as well. None of their bytes may end a connection: it would end
+  again after each reconnect, as long as the stream keeps the message. nats-py is patched where it would end.
+- Readers of what we publish see the inbox of its acknowledgements. Pulled messages come to another inbox, which only
+  the server knows: a message there moves the place in the stream, or ends the connection.
+- One task writes. nats-py swallows a cancellation while it waits for room, so that task ends when its client ends.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ except ImportError as missing:
         f"nats-py cannot be loaded ({missing}); install it: pip install 'bccnd[nats]'"
     ) from None
 
-# Only a blank or a tab ends a subject, says the server. nats-py's own patterns end it at other white space, too.
+# For the server only a blank or a tab ends a subject. nats-py's own patterns end it at other white space, too.
 parser.MSG_RE = re.compile(rb"\AMSG[ \t]+([^ \t\r\n]+)[ \t]+(\d+)[ \t]+(([^ \t\r\n]+)[ \t]+)?(\d+)\r\n")
 parser.HMSG_RE = re.compile(
     rb"\AHMSG[ \t]+([^ \t\r\n]+)[ \t]+(\d+)[ \t]+(([^ \t\r\n]+)[ \t]+)?(\d+)[ \t]+(\d+)\r\n"
@@ -57,14 +57,14 @@ ANSWER_SECONDS = 5.0
 # Seconds for nats-py to end its tasks.
 CLOSE_SECONDS = 2.0
 
-# Seconds between two looks at everything, counted and not measured: a machine that was stopped has not been silent.
+# Seconds between two checks, counted and not measured: a machine that was stopped has not been silent.
 TICK_SECONDS = 1.0
 SILENT_TICKS = 10
 
 # Messages of one pull, at most 128 KiB each.
 BATCH = 256
 
-# A pull ends after so many seconds; while it brings nothing, the consumer says so often that it is there.
+# A pull ends after so many seconds; while it brings nothing, the consumer sends a heartbeat every so many seconds.
 PULL_SECONDS = 30.0
 HEARTBEAT_SECONDS = 2.0
 QUIET_TICKS = 7
@@ -72,17 +72,18 @@ QUIET_TICKS = 7
 # Seconds after which the server forgets the consumer of an uplink that has gone.
 CONSUMER_SECONDS = 60.0
 
-# What is said once, by us or by all others, waits here at most. One more is dropped: the next comes in a second.
+# Datagrams without a number that wait here, of ours and of all others. Further ones are dropped: the next comes in a
+# second.
 SAID_LIMIT = 1024
 SAID_BYTES = 4 << 20
 
-# The name of the position in the header of what is said once.
+# The header with the position of a datagram without a number.
 POSITION = "Bccn-Position"
 
 NOT_CLUSTERED = 10074
 NO_STREAM = 10059
 
-# What nats-py raises when bytes are no NATS, and a file holds no credentials.
+# What nats-py raises for bytes that are no NATS, and for a file without credentials.
 _STUMBLES = (
     OSError, Error, NkeysError, ValueError, TypeError, LookupError, AttributeError, AssertionError,
 )  # fmt: skip
@@ -105,27 +106,27 @@ class JetStreamError(CutOffError):
 
 
 class Owner(Protocol):
-    """Who has the session. Nothing of it is called after ``close``."""
+    """The owner of the session. Nothing of it is called after ``close``."""
 
     def delivered(self, number: int, to_come: int, datagram: bytes) -> None:
         """The next message of the stream, and how many follow it now."""
         ...
 
     def acknowledged(self, number: int, answer: Answer) -> None:
-        """What the stream said to a message sent with ``reply_to(number)``, or a stranger in its name."""
+        """The answer of the stream, or of a stranger in its name, to a message sent with ``reply_to(number)``."""
         ...
 
     def heard(self, position: int, datagram: bytes) -> None:
-        """What an uplink said once; ``position``: behind the last message that it knew to be in the stream."""
+        """A datagram without a number; ``position``: after the last message that its sender knew in the stream."""
         ...
 
     def complained(self, text: str) -> None:
-        """The server lets nothing of this be published, and all else goes on."""
+        """The server forbids publishing this; everything else goes on."""
         ...
 
 
 class _Client(Client):
-    """``demands_tls``: nothing is sent before TLS. nats-py leaves that to the server, whatever the URL says."""
+    """``demands_tls``: send nothing before TLS. nats-py leaves that to the server, whatever the URL says."""
 
     demands_tls = False
 
@@ -149,9 +150,9 @@ class _Client(Client):
         return message
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
-        """Nothing waits for a server that takes nothing more, in its socket or in ours: that could take minutes.
+        """Close without waiting for a server that takes nothing more: that could take minutes.
 
-        What was not acknowledged is sent again, so nothing is lost with it.
+        Messages that were not acknowledged are sent again, so nothing is lost.
         """
         self._pending, self._pending_data_size = [], 0
         if writer := getattr(self._transport, "_io_writer", None):
@@ -163,11 +164,11 @@ class Session:
     def __init__(self, options: NatsOptions, server: str, name: str, owner: Owner) -> None:
         logging.getLogger("nats").setLevel(logging.CRITICAL + 1)  # its owner says why in one line
         self.round_trip: float | None = None
-        self.paused = False  # nothing is pulled but a batch a tick
+        self.paused = False  # one batch a tick is pulled, no more
         self._options, self._server, self._name, self._owner = options, server, name, owner
         self._client = _Client()
         self._ended = asyncio.Event()
-        self._first: Exception | None = None  # what went wrong first, which explains the rest
+        self._first: Exception | None = None  # the first failure, which explains the rest
         self._fault: Exception | None = None  # of ours
         self._left = False
         self._queue: deque[tuple[str, bytes, str, dict[str, str] | None]] = deque()
@@ -185,7 +186,7 @@ class Session:
         return min(self._client.max_payload, nats_stream.MESSAGE_BYTES)
 
     async def open(self) -> dict[str, Any]:
-        """Connect; the stream as JetStream describes it, made if it is missing."""
+        """Connect. Returns the stream as JetStream describes it; makes it if it is missing."""
         client, options = self._client, self._options
         try:
             login = options.login()
@@ -214,7 +215,7 @@ class Session:
         return await self._stream()
 
     async def read_from(self, first: int) -> None:
-        """Get messages from the stream number ``first`` on, and what is said once."""
+        """Get messages from the stream number ``first`` on, and datagrams without a number."""
         stream, subscribe = self._options.stream, self._client.subscribe
         self._inbox, self._secret_inbox = self._client.new_inbox(), self._client.new_inbox()
         try:
@@ -238,7 +239,7 @@ class Session:
         self._send_echo()
 
     async def tick(self) -> None:
-        """Wait for a second, and see whether all is well."""
+        """Wait for a second, then check the connection."""
         with suppress(TimeoutError):
             async with asyncio.timeout(TICK_SECONDS):
                 await self._ended.wait()
@@ -332,7 +333,7 @@ class Session:
     # --- what comes ---
 
     def _ours(self, function: Callback) -> Callback:
-        """What it raises is a fault of ours; nats-py does not tell it from what it meets itself."""
+        """Wrap a callback: what it raises is a fault of ours, which nats-py would not tell from its own."""
 
         async def call(message: Msg) -> None:
             try:
@@ -349,7 +350,7 @@ class Session:
             return
         try:
             number, in_consumer, to_come = nats_stream.place(message.reply)
-        except ValueError:  # a message of the stream has a place, whatever its headers say
+        except ValueError:  # only a message of the stream has a place
             self._on_status(message.headers or {})
             return
         if in_consumer != self._came + 1:
@@ -410,7 +411,7 @@ class Session:
             self._end(error)
 
     async def _on_error(self, error: Exception) -> None:
-        """What nats-py meets, of whatever kind: it may be the bytes of a stranger."""
+        """Take any error of nats-py; the cause may be the bytes of a stranger."""
         text = _one_line(error)
         if f'permissions violation for publish to "{self._options.stream.lower()}.' in text:
             self._owner.complained(f"{self._server}: {text}")
@@ -432,7 +433,7 @@ class Session:
 
 
 def explanation(server: str, error: Exception) -> str:
-    """One line about what a connection failed of."""
+    """One line that says why a connection failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"{server}: its certificate is not to be trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

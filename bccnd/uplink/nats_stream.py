@@ -1,4 +1,4 @@
-"""What a link is in NATS: the subjects of its messages, and the JetStream stream that holds them.
+"""A link in NATS: the subjects of its messages, and the JetStream stream that holds them.
 
     channel factory/line1 of the segment siteA        subject bccn.siteA.factory.line1
 
@@ -7,11 +7,11 @@ So ``nats sub 'bccn.siteA.factory.>'`` shows what the segment siteA exports belo
 - A subject is the name of the stream, the segment, and the tokens of the channel, which ``/`` divides.
 - In segment and tokens a byte that NATS reserves (``.``, ``*``, ``>``), that is not printable ASCII, or that is ``%``
   becomes ``%`` and two hexadecimal digits: the channel ``a.b/c`` is ``a%2Eb.c``. An empty token becomes ``%`` alone.
-  No two channels have one subject, but for the next rule.
+  No two channels share a subject, except by the next rule.
 - A subject of more than SUBJECT_LIMIT bytes ends early, after a whole token, with ``%%``: a longer line would end the
-  connection. The channel stands in the datagram all the same.
-- What is said once in a while and not kept, such as a link's status, goes to the two tokens ``bccn.siteA``. The
-  stream takes ``bccn.*.>``, which is three tokens and more.
+  connection. The datagram still has the whole channel.
+- Datagrams that are not kept, such as a link's status, go to the two tokens ``bccn.siteA``. The stream takes
+  ``bccn.*.>``, which is three tokens and more.
 """
 
 import json
@@ -28,7 +28,7 @@ MESSAGE_BYTES = 128 << 10
 # Seconds in which the server knows a repeated publish. It keeps an entry for each message of that time in memory.
 DUPLICATE_SECONDS = 120.0
 
-# Subjects that get one are in use: more are translated again.
+# Subjects of channels that are cached: further ones are translated again.
 _KNOWN = 4096
 
 # Exclusive, of places in a stream: those of a journal have 63 bits.
@@ -41,8 +41,8 @@ _ESCAPED = {each: f"%{each:02X}" for each in range(256) if not 0x21 <= each <= 0
 
 
 class Answer(NamedTuple):
-    """Of a stream to what was published. ``number``: its place, 0 for none; ``code``, ``refused``: why it did not
-    take it, 0 and empty if it did.
+    """The answer of a stream to a message. ``number``: its place, 0 for none; ``code``, ``refused``: why the stream
+    did not take it, 0 and empty if it did.
     """
 
     stream: str = ""
@@ -56,13 +56,13 @@ def _token(part: bytes) -> str:
 
 
 def segment_subject(stream: str, segment: bytes) -> str:
-    """Where a segment says what is not kept."""
+    """The subject of a segment's datagrams that are not kept."""
     return f"{stream}.{_token(segment)}"
 
 
 @lru_cache(_KNOWN)
 def channel_subject(stream: str, segment: bytes, channel: bytes) -> str:
-    """Where the messages of a channel go."""
+    """The subject of a channel's messages."""
     subject = ".".join([segment_subject(stream, segment), *map(_token, channel.split(b"/"))])
     if len(subject) <= SUBJECT_LIMIT:
         return subject
@@ -70,7 +70,7 @@ def channel_subject(stream: str, segment: bytes, channel: bytes) -> str:
 
 
 def configuration(stream: str, replicas: int, max_bytes: int, max_age: float) -> dict[str, Any]:
-    """Of a stream that does not exist yet. The oldest messages go first, whoever has not read them yet."""
+    """The configuration of a new stream. The oldest messages go first, even if somebody has not read them."""
     return {
         "name": stream,
         "subjects": [f"{stream}.*.>"],
@@ -86,7 +86,7 @@ def configuration(stream: str, replicas: int, max_bytes: int, max_age: float) ->
 
 
 def unfit(stream: str, config: Mapping[str, Any]) -> str:
-    """Why a stream that exists cannot serve; empty when it can."""
+    """Why an existing stream cannot carry a link; empty if it can."""
     subjects = config.get("subjects") or []
     per_subject, size = config.get("max_msgs_per_subject", -1), config.get("max_msg_size", -1)
     if not any(_covers(each, [stream, "segment", "token"]) for each in subjects) or not any(
@@ -107,7 +107,7 @@ def unfit(stream: str, config: Mapping[str, Any]) -> str:
 
 
 def consumer(stream: str, first: int, idle_seconds: float) -> dict[str, Any]:
-    """A consumer that begins at the sequence number ``first``, and goes by itself when nobody pulls."""
+    """A consumer that begins at the sequence number ``first``, and disappears when nobody pulls."""
     return {
         "stream_name": stream,
         "config": {
@@ -123,14 +123,14 @@ def consumer(stream: str, first: int, idle_seconds: float) -> dict[str, Any]:
 
 
 def pull(batch: int, seconds: float, heartbeat: float) -> dict[str, Any]:
-    """Asks a consumer for so many messages; it says that it is there when it has had none for ``heartbeat``."""
+    """A request to a consumer for so many messages. Without any for ``heartbeat``, it sends a heartbeat."""
     return {"batch": batch, "expires": _nanoseconds(seconds), "idle_heartbeat": _nanoseconds(heartbeat)}
 
 
 def answer(payload: bytes) -> Answer:
-    """What came as an answer to a publish; an empty one says that no stream takes the subject.
+    """Parse the answer to a publish; an empty one means that no stream takes the subject.
 
-    Raises ValueError for what no stream says: whoever sees where the answer goes can send one.
+    Raises ValueError for anything that no stream sends: whoever sees the inbox can send an answer.
     """
     try:
         said = json.loads(payload) if payload else {}
@@ -145,7 +145,7 @@ def answer(payload: bytes) -> Answer:
 
 
 def place(reply: str) -> tuple[int, int, int]:
-    """Of a message that was pulled: its number in the stream and in the consumer, and how many are to come.
+    """The place of a pulled message: its number in the stream and in the consumer, and how many follow.
 
     Raises ValueError. (``$JS.ACK.<stream>.<consumer>.<tries>.<stream number>.<consumer number>.<time>.<to come>``,
     with a domain and an account after ``ACK`` since nats-server 2.10.)

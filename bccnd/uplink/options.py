@@ -1,4 +1,4 @@
-"""What an uplink may be told: which channels it carries, how often, and how much it keeps."""
+"""The options of an uplink: which channels it carries, at which rate, and how much it keeps."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from bccnd.relay.pattern import check
 from bccnd.wire.link import DATAGRAM_LIMIT, SEGMENT_LIMIT, valid_segment
 
 SEPARATOR = b"/"
-# With floor, source and sum no link datagram is then longer than a carrier takes.
+# With this, floor, source and sum included, no link datagram is longer than a carrier takes.
 BATCH_LIMIT = DATAGRAM_LIMIT - 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Messages on channels that match ``pattern``: so many a second, ``burst`` at once."""
+    """Messages a second on channels that match ``pattern``, and ``burst`` at once."""
 
     pattern: bytes
     per_second: float
@@ -25,9 +25,9 @@ class Options:
     """``name``: of the segment. ``keys``: of the links, the first one signs. ``export``, ``import_``: patterns of the
     channels that are carried out and in; what none of them names is not carried.
 
-    ``batch_bytes``: of the messages of one link datagram; 0: one message each. ``hold_bytes``: of what waits for
-    missing link datagrams, of all links. ``ready_bytes``: of what waits for the segment. ``local_names``: whether
-    others may bring messages under the names of hosts of this segment.
+    ``batch_bytes``: most bytes of messages in a link datagram; 0: one message each. ``hold_bytes``: most bytes that
+    wait for missing link datagrams, of all links. ``ready_bytes``: most bytes that wait for the segment.
+    ``local_names``: whether others may bring messages under the names of hosts of this segment.
     """
 
     name: bytes
@@ -35,9 +35,9 @@ class Options:
     export: tuple[bytes, ...] = ()
     import_: tuple[bytes, ...] = ()
     rates: tuple[Rate, ...] = ()
-    # A link datagram then has about 1400 bytes, which any way carries in one piece.
+    # A link datagram then has about 1400 bytes, which every network carries in one piece.
     batch_bytes: int = 1250
-    # What two seconds of a busy carrier come to, several times over.
+    # Several times what a busy carrier brings in two seconds.
     hold_bytes: int = 64 << 20
     ready_bytes: int = 64 << 20
     local_names: bool = False

@@ -4,11 +4,11 @@
 
 Rules
 - A datagram has its number and its place in the outbox before the carrier gets it.
-- They are published in the order of their numbers, as long as the carrier has room; what waits is read from the
-  journal. They are sealed then, so that they say the floor of that moment and are signed with the key of that moment.
+- Datagrams are published in the order of their numbers, as long as the carrier has room; those that wait are read
+  from the journal. They are sealed only then, with the current floor and the current key.
 - The floor is the lowest number that is neither published nor given up.
-- When the outbox is full, or what waits is too old, the oldest that waits is given up. While the journal cannot be
-  read nothing is, until it is too old: then all is.
+- When the outbox is full, or its datagrams are too old, the oldest is given up. While the journal cannot be read,
+  nothing is given up until everything is too old.
 """
 
 from collections import deque
@@ -21,15 +21,15 @@ from bccnd.wire.link import Seal
 
 # Rows that are read from the journal at a time.
 PAGE = 64
-# A full outbox gives up a part of itself at once, so that it is not looked at for each datagram.
+# A full outbox gives up a part at once, so that it is not checked for each datagram.
 ROOM_PARTS = 64
-# Steps in which the age of what waits is counted, as a part of the seconds that it may wait.
+# Precision with which ages are noted, as a part of the seconds that a datagram may wait.
 AGE_STEPS = 64
 
 
 @dataclass(slots=True)
 class Sent:
-    """What has happened since the start, in messages and in link datagrams."""
+    """Counters since the start, of messages and of link datagrams."""
 
     messages: int = 0
     datagrams: int = 0
@@ -48,7 +48,7 @@ class Outbound:
         self._batch_size = 0
         self._channel = b""
         self._in_flight: set[int] = set()
-        self._order: deque[int] = deque()  # of what is in flight
+        self._order: deque[int] = deque()  # numbers in flight
         self.waiting, self.waiting_bytes = journal.outbox_size()
         self._ages: deque[tuple[float, int]] = deque()
         self._waiting_from = journal.floor
@@ -78,7 +78,7 @@ class Outbound:
         self._batch_size += size
 
     def flush(self, carrier: Carrier) -> None:
-        """What was added becomes a datagram."""
+        """Make a datagram of what was added."""
         if not self._batch:
             return
         journal = self._journal
@@ -98,7 +98,7 @@ class Outbound:
             self._publish(row, carrier)
 
     def push(self, carrier: Carrier) -> None:
-        """Publish what waits, as far as the carrier has room, and the journal can be read."""
+        """Publish what waits, while the carrier has room and the journal can be read."""
         while self.waiting and carrier.room > 0:
             rows = self._journal.waiting(self._waiting_from, min(PAGE, carrier.room))
             if rows is None:
@@ -157,7 +157,7 @@ class Outbound:
             self._give_up_while(lambda _: self.waiting > 1 and self.waiting_bytes > enough)
 
     def _give_up_while(self, too_much: Callable[[Row], bool]) -> bool:
-        """Of what waits, the oldest first. Returns False when the journal cannot be read."""
+        """Give up datagrams, the oldest first. Returns False if the journal cannot be read."""
         while self.waiting:
             rows = self._journal.waiting(self._waiting_from, PAGE)
             if rows is None:
@@ -175,7 +175,7 @@ class Outbound:
         return True
 
     def _give_up_the_rest(self) -> None:
-        """A file that was damaged had it, or cannot be read."""
+        """Give up datagrams that a damaged file had, or that cannot be read."""
         self._give_up(self.waiting, self.waiting_bytes)
         self._waiting_from = self.next
         self._settle()

@@ -1,17 +1,18 @@
-"""The uplink put together: bus, core, journal, carrier, and what it says of itself (``bccnd/beside/program.py``).
+"""The uplink put together: bus, core, journal, carrier, and what it reports about itself
+(``bccnd/beside/program.py``).
 
     daemon -- Bus --> core.offer --> journal --> carrier.publish
     daemon <-- Bus.send <-- core.take <-- core.came <-- carrier
 
 Rules
-- What waits for the carrier waits in the journal, and what waits for the daemon in the core: no publisher waits.
-- When more came than the daemon takes, the core takes no more. The carrier is run again from where it was, once the
-  daemon has what came.
-- When it stops, what came is handed to the daemon, for STOP_SECONDS at most, and the journal is closed.
-- A reload reads keys, too. New patterns are in force before old ones are left. A newer program needs a restart: with
-  a journal it goes on where this one ended.
-- The log says when the carrier is cut off and when it is back; what peers and losses cause is counted, and gets one
-  line in REPORT_SECONDS.
+- Messages for the carrier wait in the journal, and messages for the daemon in the core: no publisher waits.
+- When more comes than the daemon takes, the core takes no more. Once the daemon has everything, the carrier is run
+  again from where it was.
+- When it stops, it hands the daemon what has come, for STOP_SECONDS at most, and closes the journal.
+- A reload reads keys, too. New patterns are in force before old ones end. A newer program needs a restart: with a
+  journal it goes on where this one ended.
+- The log says when the carrier is cut off and when it is back. What peers and losses cause is counted, with at most
+  one line each REPORT_SECONDS.
 """
 
 import asyncio
@@ -42,13 +43,13 @@ from bccnd.uplink.core import Uplink
 from bccnd.uplink.journal import Journal
 from bccnd.uplink.settings import UplinkSettings, applicable
 
-# Seconds to hand over what came, once the uplink is to stop.
+# Seconds to hand over what has come, when the uplink stops.
 STOP_SECONDS = 2.0
 # Seconds between two log lines about what was lost, given up or refused.
 REPORT_SECONDS = 30.0
 # Seconds until hosts are looked at again while there is no daemon: directed messages need to know them.
 AWAY_SECONDS = 0.5
-# Seconds between two looks whether it is done.
+# Seconds between two checks whether that is done.
 LOOK_AGAIN_SECONDS = 0.01
 log = structlog.get_logger()
 
@@ -132,7 +133,7 @@ class Service(Program[UplinkSettings]):
     # -- what goes on
 
     async def _send(self) -> None:
-        """Hand to the daemon what others sent."""
+        """Hand the daemon what other segments sent."""
         while True:
             self._idle = True
             await self._incoming.wait()
@@ -147,7 +148,7 @@ class Service(Program[UplinkSettings]):
                 self._carrying = self._start(self.carrier.run(self.core.begin()))
 
     async def _tell(self) -> None:
-        """Tell others which hosts there are, and recorders what was done."""
+        """Tell other uplinks the hosts of this segment, and recorders the facts of this uplink."""
         while True:
             names = await self.bus.hosts()
             self.core.hosts([name.encode() for name in names])
@@ -233,7 +234,7 @@ class Service(Program[UplinkSettings]):
         return {"segment": self._settings.name}
 
     def _state(self) -> tuple[str, str]:
-        """The word for it, and why, or an empty string."""
+        """The state in one word, and the reason, which may be empty."""
         if self.bus.reason:
             return "no daemon", self.bus.reason
         reason = self.carrier.facts().reason
@@ -253,7 +254,7 @@ class Service(Program[UplinkSettings]):
         return "" if state == "up" else f"{state}: {reason}"
 
     def _facts(self) -> dict[str, Any]:
-        """For people and for ``bccn links``."""
+        """The facts for people and for ``bccn links``."""
         state, reason = self._state()
         about = {
             "uplink": self.bus.name,
@@ -280,7 +281,7 @@ class Service(Program[UplinkSettings]):
         return applicable(self._settings, wanted)
 
     async def _change(self, settings: UplinkSettings) -> dict[str, Any]:
-        """Hear what is new first, then carry it, then leave what is old."""
+        """Subscribe to new patterns, then carry them, then end old ones."""
         before, keys = self._settings, keys_of(settings)
         await self.bus.want({*before.export, *settings.export}, bridges=bool(settings.import_))
         try:
@@ -297,7 +298,7 @@ class Service(Program[UplinkSettings]):
     # -- the end
 
     async def _hand_over(self) -> None:
-        """Give the carrier what was heard, and the daemon what came, as far as they take it soon."""
+        """Give the carrier what was heard, and the daemon what has come, as far as they take it in time."""
         self._reading.cancel()
         self.core.flush()
         with suppress(TimeoutError):

@@ -29,9 +29,9 @@ PREFIX = "BCCND_UPLINK_"
 TABLE = "uplink"
 DEFAULT_FILE = Path("/etc/bccnd/uplink.toml")
 
-# A reload leaves these, and those of one carrier, as they were: they say which link this is, and what it keeps.
+# A reload leaves these, and the settings of a carrier, as they were: they define the link, and what it keeps.
 FIXED = ("carrier", "name", "socket", "journal", "backbone_key_file", "keepalive")
-# What only one carrier takes.
+# Settings of one carrier only.
 _BACKBONE, _NATS = ("backbone_key_file", "keepalive"), ("nats_",)
 
 MIB = 1 << 20
@@ -62,7 +62,7 @@ Number = Annotated[float, BeforeValidator(_number)]
 
 
 class Rate(BaseModel):
-    """Of all channels that match ``pattern`` together, so many messages are carried at most."""
+    """Most messages that are carried, of all channels together that match ``pattern``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -79,15 +79,15 @@ class UplinkSettings(ProgramSettings):
     """All settings of one uplink, immutable."""
 
     carrier: str = Field(
-        description="what carries it: fyrehose://HOST:PORT, nats://HOST:PORT[,HOST:PORT...] or tls:// for NATS"
+        description="the carrier: fyrehose://HOST:PORT, nats://HOST:PORT[,HOST:PORT...] or tls:// for NATS"
     )
-    name: SegmentName = Field(description="name of this segment, another one than those of all others")
+    name: SegmentName = Field(description="name of this segment, different from all others")
     socket: BusSocket = ""
     export: tuple[Pattern, ...] = _patterns(
-        "patterns of channels that others get; !> and such for directed ones"
+        "patterns of channels to send to other segments; !> and such for directed ones"
     )
     import_: tuple[Pattern, ...] = _patterns(
-        "patterns of channels that are taken from others", alias="import"
+        "patterns of channels to take from other segments", alias="import"
     )
     rate: tuple[Rate, ...] = Field(
         default=(), max_length=RATES_LIMIT, description="most messages a second on the channels of a pattern"
@@ -95,43 +95,45 @@ class UplinkSettings(ProgramSettings):
     local_names: bool = Field(
         default=False,
         strict=True,
-        description="also take from others what is said under the name of a host of this segment",
+        description="also take messages of other segments under the name of a host of this one",
     )
     retained: bool = Field(
         default=False,
         strict=True,
-        description="also send last values that the daemon has kept, each time that the uplink connects to it",
+        description="also send the last values that the daemon keeps, each time the uplink connects to it",
     )
     key_file: Path | None = Field(
         default=None, description="keys of the link, one a line: the first signs, all verify"
     )
     backbone_key_file: Path | None = Field(
-        default=None, description="keys of the fyrehose backbone, of which the first is proved to it"
+        default=None, description="keys of the fyrehose backbone; the uplink proves that it has the first"
     )
     keepalive: Number = Field(
         default=0.5,
         ge=0.1,
         le=1.0,
         strict=True,
-        description="seconds between two signs of life to a fyrehose backbone",
+        description="seconds between two KEEPALIVE packets to a fyrehose backbone",
     )
-    nats_stream: str = Field(default="bccn", description="stream of NATS, with which its subjects begin, too")
-    nats_replicas: int = whole(0, 0, 5, "copies of a stream that is made; 0: 3 in a cluster, else 1")
-    nats_bytes: int = whole(1 << 30, MIB, 1 << 50, "bytes that a stream that is made keeps")
-    nats_seconds: int = whole(86_400, 1, 366 * 86_400, "seconds that a stream that is made keeps a message")
-    nats_credentials: Path | None = Field(default=None, description="who this is for NATS: a .creds file, or")
+    nats_stream: str = Field(
+        default="bccn", description="NATS stream, whose name its subjects also begin with"
+    )
+    nats_replicas: int = whole(0, 0, 5, "copies of a new stream; 0: 3 in a cluster, else 1")
+    nats_bytes: int = whole(1 << 30, MIB, 1 << 50, "bytes that a new stream keeps")
+    nats_seconds: int = whole(86_400, 1, 366 * 86_400, "seconds for which a new stream keeps a message")
+    nats_credentials: Path | None = Field(default=None, description="credentials for NATS: a .creds file, or")
     nats_user: str = Field(default="", description="a user, with")
     nats_password_file: Path | None = Field(default=None, description="a file with the password, or")
     nats_token_file: Path | None = Field(default=None, description="a file with a token")
     nats_ca_file: Path | None = Field(
         default=None,
-        description="certificates (PEM) that the servers of NATS are checked by; none: the system's",
+        description="certificates (PEM) to verify the NATS servers with; none: the system's",
     )
     nats_cert_file: Path | None = Field(default=None, description="own certificate (PEM) for NATS, with")
     nats_key_file: Path | None = Field(default=None, description="its key (PEM)")
     journal: Path | None = Field(
         default=None,
-        description="file that keeps what the carrier has not taken, and how far others were heard; "
+        description="file that keeps what the carrier has not taken, and how far other uplinks were heard; "
         "without it both are lost with the process",
     )
     journal_bytes: int = whole(
@@ -139,7 +141,7 @@ class UplinkSettings(ProgramSettings):
     )
     journal_seconds: int = whole(3600, 1, 30 * 86_400, "seconds that a message may wait for the carrier")
     hold_bytes: int = whole(
-        16 * MIB, MIB, 1 << 32, "bytes of messages that may wait for one that was lost before them"
+        16 * MIB, MIB, 1 << 32, "bytes of messages that may wait for a lost one before them"
     )
     metrics: MetricsAddress = ""
     log_level: LogLevel = "info"
@@ -180,13 +182,13 @@ DESCRIPTION = """\
 Carry chosen channels of this segment to other segments, and theirs to this
 one, over a fyrehose backbone or NATS JetStream.
 
-Only what export names leaves, and only what import names comes in. Each
-message keeps its source and its number; it arrives on every other segment
-once and in order, as long as the carrier or the journal keeps it. What is
-lost for good is counted, and nobody waits for it. While the carrier is cut
-off messages wait in the journal, and the daemon waits for nobody. Two uplinks
-on one segment carry everything twice, and it is delivered once: either may
-die. Needs the right to bridge.
+Only channels that export names leave, and only those that import names come
+in. Each message keeps its source and its number. It arrives on every other
+segment once and in order, as long as the carrier or the journal keeps it.
+Messages that are lost for good are counted, and nobody waits for them. While
+the carrier is cut off, messages wait in the journal, and the daemon does not
+wait. Two uplinks on one segment carry everything twice, and it is delivered
+once: either may die. Needs the right to bridge.
 """
 EPILOG = f"""\
 Each flag is also a setting of the table [{TABLE}] of the file, with _ for -,
@@ -212,7 +214,7 @@ command_line, load, effective = PROGRAM.command_line, PROGRAM.load, PROGRAM.effe
 
 
 def doubts(settings: UplinkSettings) -> Iterator[tuple[str, str]]:
-    """What is sound and may not be meant, each with what to do."""
+    """Settings that are sound but perhaps not intended, each with what to do."""
     if not settings.export and not settings.import_:
         yield "nothing is carried", "name channels in export and import"
     elif not settings.directed:
@@ -231,7 +233,7 @@ def doubts(settings: UplinkSettings) -> Iterator[tuple[str, str]]:
 
 
 def _of_another_carrier(settings: UplinkSettings) -> list[str]:
-    """The settings that somebody has changed, and that do nothing."""
+    """Settings that were changed and have no effect, since they belong to another carrier."""
     others = _BACKBONE if settings.medium == "nats" else _NATS
     return [name for name in settings.model_dump(exclude_defaults=True) if name.startswith(others)]
 
@@ -244,6 +246,6 @@ def applicable(
     Raises ``ConfigError`` when the keys of the link would go: the file may have been emptied by mistake.
     """
     if running.key_file and not wanted.key_file:
-        raise ConfigError("key_file: is set no more, and anybody could send; restart if that is meant")
+        raise ConfigError("key_file: is not set any more, so anybody could send; restart if that is meant")
     fixed = {*FIXED, *(name for name in UplinkSettings.model_fields if name.startswith("nats_"))}
     return PROGRAM.applicable(running, wanted, fixed)

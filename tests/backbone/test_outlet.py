@@ -93,7 +93,7 @@ def test_where_no_way_leads_is_asked_once_a_run(
     assert len(calls) == 3
 
 
-def test_nobody_is_no_work(outlet: Outlet, clients: list[socket.socket]) -> None:
+def test_without_subscribers_nothing_is_sent(outlet: Outlet, clients: list[socket.socket]) -> None:
     outlet.deliver(*batch(outlet, clients[0], b"x"), [], 0)
     assert (outlet.pending, outlet.delivered) == (False, 0)
 

@@ -125,7 +125,7 @@ def test_a_reload_holds_what_needs_a_restart(tmp_path: Path) -> None:
     values, changed, held = applicable(running, wanted)
     assert (changed, sorted(held)) == (["range"], ["listen", "state"])
     assert (values.listen, values.state, values.range) == (running.listen, None, 7)
-    with pytest.raises(ConfigError, match="key_file: is set no more"):
+    with pytest.raises(ConfigError, match="key_file: is not set any more"):
         applicable(of("--key-file", "/x"), running)
 
 

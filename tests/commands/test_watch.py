@@ -18,7 +18,7 @@ def test_each_change_is_a_line(shared_daemon: DaemonProcess) -> None:
     assert ended(watching) == (0, b"no  demo/>\n", "")
 
 
-def test_json(shared_daemon: DaemonProcess) -> None:
+def test_json_has_pattern_state_and_time(shared_daemon: DaemonProcess) -> None:
     with PacketClient(shared_daemon.socket) as client:
         client.subscribe("demo/x")
         done = bccn(shared_daemon, "watch", "--json", "-C", "1", "demo/*")
@@ -26,7 +26,7 @@ def test_json(shared_daemon: DaemonProcess) -> None:
     assert (told.pop("time") > 1e9, told) == (True, {"pattern": "demo/*", "wanted": True})
 
 
-def test_it_gives_up(shared_daemon: DaemonProcess) -> None:
+def test_it_gives_up_in_time_with_exit_code_3(shared_daemon: DaemonProcess) -> None:
     done = bccn(shared_daemon, "watch", "-C", "2", "-W", "0", "nobody/here")
     assert (done.returncode, done.stderr) == (3, b"bccn: watch: timed out after 0 s\n")
 

@@ -116,7 +116,7 @@ def test_help_says_what_it_promises() -> None:
     text = " ".join(command_line().format_help().split())
     for promise in (
         "A robot sends what somebody listens to", "at most once", "those of one connection in order",
-        "which are counted, and nobody else does", "Peers are trusted", "they come from this host alone",
+        "which are counted, and nobody else does", "Peers are trusted", "only this host's may connect",
     ):  # fmt: skip
         assert promise in text
     assert max(map(len, command_line().format_help().splitlines())) <= 80

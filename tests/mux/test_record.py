@@ -175,7 +175,7 @@ def test_files_that_appear_later_are_read_on(tmp_path: Path) -> None:
     recording.end()
 
 
-def test_days_are_crossed(tmp_path: Path) -> None:
+def test_a_record_goes_on_over_midnight(tmp_path: Path) -> None:
     record(tmp_path, (0, 10, [rows(1)]), (DAY_NS, DAY_NS + 10, [rows(DAY_NS + 1)])).end()
     assert read(tmp_path, 0)[0] == [1, (10, DAY_NS, "nothing was recorded"), DAY_NS + 1]
     assert read(tmp_path, DAY_NS + 1)[0] == [DAY_NS + 1]

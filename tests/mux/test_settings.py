@@ -57,7 +57,7 @@ def test_the_only_place_at_fault_is_one_line() -> None:
 
 
 def test_where_it_stands_must_be_given() -> None:
-    with pytest.raises(ConfigError, match=r"^--web: give this or --listen, or nobody can come in"):
+    with pytest.raises(ConfigError, match=r"^--web: give this or --listen, or nobody can connect"):
         load([], {})
 
 

@@ -161,7 +161,7 @@ def test_patterns_meet_as_the_vectors_say(entry: dict[str, Any]) -> None:
     assert patterns.meet(one, other, separator) is patterns.meet(other, one, separator) is entry["meet"]
 
 
-def test_separators_that_differ():
+def test_patterns_of_two_separators_may_meet():
     looking = Looking()
     sub = looking.host.session()
     sub.separator = b"."

@@ -144,7 +144,7 @@ def test_nothing_is_left_of_a_client_that_went():
         (b"CMSG watch\0local/presence/>", b"refused CMSG watch: only the daemon"),
     ],
 )
-def test_what_cannot_be_watched(packet: bytes, answer: bytes) -> None:
+def test_what_cannot_be_watched_is_refused(packet: bytes, answer: bytes) -> None:
     (said,) = Bus().connect().ask(packet)
     assert said.startswith(b"CMSG error\0" + answer)
 
@@ -197,7 +197,7 @@ def test_a_client_has_as_many_watches_as_patterns():
     assert len(said) == 4
 
 
-def test_who_watches_has_acted():
+def test_a_client_that_watches_speaks_for_nobody_else():
     bus = Bus()
     client = bus.connect(b"CMSG watch\0a", privileged=True)
     (said,) = client.ask(b"CMSG peer\x001000 1000 4711 node")

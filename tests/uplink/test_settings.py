@@ -133,7 +133,7 @@ def test_a_reload_holds_what_says_which_link_it_is() -> None:
     values, changed, held = applicable(running, wanted)
     assert (sorted(changed), sorted(held)) == (["import", "key_file"], ["journal", "name"])
     assert (values.name, values.journal, values.import_) == ("north", None, ("a",))
-    with pytest.raises(ConfigError, match="key_file: is set no more"):
+    with pytest.raises(ConfigError, match="key_file: is not set any more"):
         applicable(running, of())
 
 
@@ -144,8 +144,8 @@ def test_the_daemon_leaves_its_variables_alone() -> None:
 def test_help_says_what_it_promises() -> None:
     text = " ".join(command_line().format_help().split())
     for promise in (
-        "Only what export names leaves", "only what import names comes in", "once and in order",
-        "nobody waits for it", "either may die", "Needs the right to bridge",
+        "Only channels that export names leave", "only those that import names come in", "once and in order",
+        "nobody waits for them", "either may die", "Needs the right to bridge",
     ):  # fmt: skip
         assert promise in text
     assert max(map(len, command_line().format_help().splitlines())) <= 80

@@ -1,7 +1,8 @@
 """The watches of clients, which report whether somebody listens: ``CMSG watch`` (``clients/PROTOCOL.md``, "Watches").
 
-    lookout: somebody here listens --------------------> here nobody here, and it leaves the host -> elsewhere -->
-    elsewhere, or no nobody here, and it is local ----------------------> no
+    lookout: somebody here listens --------------------> here
+    nobody here, and it leaves the host -> elsewhere --> elsewhere, or no
+    nobody here, and it is local ----------------------> no
 
 Rules
 - A client is told a state, and only one that differs from the last: so it may miss states, and still knows the

@@ -234,6 +234,7 @@ class Judged:
         self.account: dict[str, float] = {}
         self.memory = self.lines = self.log_bytes = 0
         self._behaviour, self._gives_up = behaviour, gives_up
+        self._is_stuck = False
         self._before = service.memory("VmRSS")
 
     @property
@@ -243,7 +244,8 @@ class Judged:
 
     def look(self) -> None:
         """When the attack is over, and the hostile ones are still there."""
-        if not self._serves_a_newcomer():
+        self._is_stuck = not self._serves_a_newcomer()
+        if self._is_stuck:
             self.faults.append(f"a newcomer is not served within {self._gives_up:g} s")
         self.account = self.bystander.account(self._gives_up)
         self.faults += _losses(self.account, self._gives_up, self._behaviour)
@@ -264,7 +266,7 @@ class Judged:
     def end(self) -> None:
         """A service that is stuck anyway need not be waited for."""
         behaviour, faults = self._behaviour, self.faults
-        ending = self.service.end(STOP_SECONDS if not self.account["late"] else 0.1)
+        ending = self.service.end(0.1 if self._is_stuck else STOP_SECONDS)
         log = self.service.log_file.read_bytes()
         self.lines, self.log_bytes = log.count(b"\n"), len(log)
         faults += [ending] if ending else []

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Sets up .venv in this checkout and runs the test suite.
 #
-#   sh tests/run.sh                    run everything: some 18 minutes on two cores
-#   sh tests/run.sh --quick            run style, types and every test that starts no program: one or two minutes
+#   sh tests/run.sh                    run everything: some 14 minutes on two cores
+#   sh tests/run.sh --quick            run style, types and every test that starts no program: a minute and a half
 #   sh tests/run.sh --setup-only       run nothing
 #   sh tests/run.sh tests/wire -x      run what is named: the arguments go to pytest
 #   sh tests/run.sh --hostile=all      run everything, with all hostile behaviours and not a quarter of them

@@ -171,9 +171,10 @@ class Gateway:
         self._effects += map(Dial, self._book.to_dial(now))
 
     def farewell(self, at: Moment) -> None:
-        """The gateway stops: take back all adverts on links whose end peers do not notice."""
-        for link in self._links.values():
+        """The gateway stops: take back all adverts on links whose end peers do not notice, and forget these links."""
+        for link in [each for each in self._links.values() if each.scheme != "tcp"]:
             self._settling.part(link, at)
+            self._forget(link, at, replaced=True)
 
     def wants(self, number: int, route: str) -> bool:
         """Whether a message of this route would go anywhere, if it came by this link."""
@@ -432,9 +433,8 @@ class Gateway:
         self._drop_adverts(link)
 
     def _drop_adverts(self, link: Link) -> None:
-        for adverts in (self._routing.intents, self._routing.interests):
-            for route_id in adverts.drop_link(link.number):
-                self._settling.note(route_id)
+        for route_id in self._routing.drop_link(link.number):
+            self._settling.note(route_id)
 
     def _share(self, peer: peers.Peer, at: Moment, *, remove: bool) -> None:
         """Tell all others of a peer."""

@@ -75,6 +75,10 @@ class Routing:
         known = [each.route for one in (self.intents, self.interests) for each in one.of(route_id).values()]
         return max(known, key=lambda route: (len(str(route)), str(route)), default=None)
 
+    def drop_link(self, link: int) -> list[str]:
+        """Remove the adverts of a link. Returns the ids of their routes."""
+        return [*self.intents.drop_link(link), *self.interests.drop_link(link)]
+
     def bus(self, route_id: str) -> Iterator[Effect]:
         """What to ask the bus from now on, and what not any more."""
         for kind in self._asking:

@@ -98,12 +98,11 @@ class Settling:
         self._again[link.number] = _all_again(link)
 
     def part(self, link: Link, at: Moment) -> None:
-        """Take back all adverts on a link whose peer would not notice its end. The peer is told nothing more."""
-        if link.peer and link.scheme != "tcp":
+        """Take back all adverts that a peer was told, and drop its own. Nobody else is told that they end."""
+        if link.peer:
             for message in farewell(link.intents, link.interests):
                 self._state.tell(link, message, at)
-            self.forget(link)
-            link.peer = None
+        self._routing.drop_link(link.number)
 
     def forget(self, link: Link) -> None:
         self._untold.pop(link.number, None)

@@ -412,6 +412,23 @@ def test_a_farewell_takes_back_what_was_told_where_nothing_ends() -> None:
     assert [told(one.drain(), number) for number in (2, 3)] == [[], []]
 
 
+@pytest.mark.parametrize("scheme", ["udp", "serial"])
+def test_who_was_told_the_end_is_greeted_and_let_go_no_more(scheme: str) -> None:
+    one = One()
+    me = f"{scheme}:///dev/ttyS2/b"
+    one.open(2, scheme=scheme, dialled=me)
+    one.hears(2, pb.Handshake(me=me, you=ME, stage=pb.FINAL, interests=[interest()]))
+    one.now += HANDSHAKE_SECONDS + 1
+    one.hears(2, pb.Ping(payload=bytes(16)))
+    one.core.farewell(one.at)
+    one.core.take()
+    one.core.came(CHANNEL, b"x", one.at)
+    assert one.hears(2, intent("T@late")) == []
+    one.now += 1
+    assert one.drain() == []
+    assert one.core.due > one.now
+
+
 def test_a_reload_changes_whom_it_dials() -> None:
     one = One(peers=("tcp://10.0.2.1:1/", "tcp://10.0.2.2:1/"))
     one.core.tick(one.at)

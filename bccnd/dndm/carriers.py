@@ -77,6 +77,7 @@ class Carriers:
         # Descriptors of devices.
         self._devices: dict[int, int] = {}
         self._again: set[TimerHandle] = set()
+        self._stopped = False
 
     def open(self, urls: Iterable[str]) -> None:
         """Listen for peers. Raises ``BccndError``."""
@@ -89,7 +90,9 @@ class Carriers:
                 self._wait_on(peer)
 
     async def dial(self, peer: Peer) -> None:
-        """Connect to a peer, and report the result."""
+        """Connect to a peer, and report the result; nothing once stopped."""
+        if self._stopped:
+            return
         try:
             if peer.scheme == "serial":
                 self._open_line(peer, dialled=True)
@@ -104,7 +107,9 @@ class Carriers:
         except OSError as error:
             self._owner.not_reached(peer, _reason(error))
         else:
-            if peer.scheme == "udp":
+            if self._stopped:
+                (datagrams if peer.scheme == "udp" else made).close()
+            elif peer.scheme == "udp":
                 datagrams.begin(peer, self.bus)
             else:
                 self._add_socket(made, peer, peer)
@@ -125,7 +130,8 @@ class Carriers:
             carrier.hold()
 
     def read_on(self, number: int) -> None:
-        if carrier := self._carriers.get(number):
+        carrier = self._carriers.get(number)
+        if carrier and not self._stopped:
             carrier.read_on()
 
     def close(self, number: int) -> None:
@@ -136,7 +142,8 @@ class Carriers:
     # -- the end
 
     def stop(self) -> None:
-        """Accept and read nothing more."""
+        """Accept, open and read nothing more."""
+        self._stopped = True
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
@@ -164,7 +171,6 @@ class Carriers:
         return 0
 
     def end(self) -> None:
-        self._lines.clear()
         self.stop()
         for number in list(self._carriers):
             self.close(number)
@@ -253,7 +259,8 @@ class Carriers:
 
     def _line_ended(self, number: int) -> None:
         self._devices.pop(number, None)
-        if peer := self._lines.pop(number, None):
+        peer = self._lines.pop(number, None)
+        if peer and not self._stopped:  # opening a line again restarts many boards
             self._wait_again(peer)
 
     def _wait_again(self, peer: Peer) -> None:

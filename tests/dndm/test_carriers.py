@@ -38,8 +38,32 @@ async def test_who_comes_and_who_is_dialled_are_links() -> None:
         owner.carriers.read_on(number)
         assert owner.carriers.waiting(number) == 0
     owner.carriers.end()
-    await owner.carriers.dial(parse(where))
-    assert [reason for _, reason, _ in owner.of("not reached")] == ["Connection refused"]
+    other = Owner(asyncio.get_running_loop())
+    await other.carriers.dial(parse(where))
+    assert [reason for _, reason, _ in other.of("not reached")] == ["Connection refused"]
+
+
+async def test_nothing_is_opened_or_read_once_stopped() -> None:
+    """A line that is opened again restarts many boards."""
+    where = f"tcp://{free_address()}"
+    owner, other = (Owner(asyncio.get_running_loop()) for _ in range(2))
+    other.carriers.open([where])
+    with PseudoSerial() as line:
+        url = f"serial://{line.device}/arm?baud=9600"
+        owner.carriers.open([url])
+        dialling = asyncio.create_task(owner.carriers.dial(parse(where)))
+        await asyncio.sleep(0)
+        owner.carriers.stop()
+        await dialling
+        for each in url, where:
+            await owner.carriers.dial(parse(each))
+        assert owner.of("opened") == [[1, "serial", None]]
+        owner.carriers.read_on(1)
+        assert not owner.carriers._carriers[1]._reads  # type: ignore[attr-defined]
+        assert owner.carriers.part()
+        assert not owner.carriers._again
+    for each in owner, other:
+        each.carriers.end()
 
 
 async def test_who_comes_from_elsewhere_is_turned_away() -> None:

@@ -20,7 +20,9 @@ from typing import Any
 CHANNEL = "local/bccnd/facts"
 # Bytes of one message: with header and token it still fits a datagram.
 PART_BYTES = 1000
-# Bytes of that for everything around a row.
+# Longer ones are no part of an answer: read, they would take many times their size.
+LONGEST = 4 * PART_BYTES
+# Bytes of a message for everything around a row.
 AROUND_BYTES = 200
 # Messages of answers a second.
 PARTS = 500
@@ -86,6 +88,8 @@ class Form:
 
     def read(self, payload: bytes) -> Row | None:
         """Parse one message of an answer; None for anything else."""
+        if len(payload) > LONGEST:
+            return None
         try:
             part = json.loads(payload)
         except (ValueError, RecursionError):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bccnd.beside.answers import PART_BYTES, PARTS, Answering, Form
+from bccnd.beside.answers import LONGEST, PART_BYTES, PARTS, Answering, Form
 
 NAME = "h" * 64 + "/lamps/1234567"
 FORM = Form(
@@ -48,8 +48,18 @@ def test_each_message_fits_a_datagram() -> None:
 
 @pytest.mark.parametrize(
     "payload",
-    [b"", b"\xff", b"null", b"[]", b"{}", b'{"lamp": 3}', b"[" * 100_000, b'{"light": "a", "state": "up"}'],
-    ids=["empty", "no-text", "null", "list", "nothing", "number", "deep", "another-program"],
+    [
+        b"",
+        b"\xff",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"lamp": 3}',
+        b"[" * LONGEST,
+        b'{"light": "a", "state": "up"}',
+        b'{"lamp": "a", "state": "up"}' + b" " * LONGEST,
+    ],
+    ids=["empty", "no-text", "null", "list", "nothing", "number", "deep", "another-program", "long"],
 )
 def test_what_is_no_answer_is_left_out(payload: bytes) -> None:
     assert FORM.read(payload) is None

@@ -5,7 +5,8 @@ Rules
   another pid namespace, a kernel without the file.
 - The bus is tried under one name, with one message on ``local/doctor/<pid>`` and one on ``doctor/<pid>``, which goes
   to the segment. No wait is longer than PATIENCE.
-- What programs beside the daemon answer counts only under the name that the daemon gives them.
+- What programs beside the daemon answer counts only under the name that the daemon gives them. Each name has as many
+  messages as an answer may have: who sends more hides nobody else.
 """
 
 import contextlib
@@ -24,6 +25,7 @@ import bccn
 from bccn.transport import socket_address
 from bccnd import __version__
 from bccnd.beside import answers
+from bccnd.beside.answers import Form
 from bccnd.commands import namespaces
 from bccnd.commands.outcome import remedy, silent
 from bccnd.dndm import troubles
@@ -37,8 +39,8 @@ from bccnd.uplink import account
 PATIENCE = 2.0
 # Seconds between two looks at a counter.
 POLL = 0.02
-# Messages with answers of programs beside the daemon that are taken, of a thousand bytes each.
-PARTS_LIMIT = 256
+# Names of programs beside the daemon whose answers are taken.
+NAMES_LIMIT = 64
 # The programs that hold the port and are named.
 HOLDERS = 10
 _CAP_NET_ADMIN = 12
@@ -203,19 +205,28 @@ def _asked(facts: Facts, bus: bccn.Client, listening: int) -> Facts:
 
 def _beside(bus: bccn.Client) -> tuple[list[Row], list[Row]]:
     """What uplinks and gateways of this host say of themselves: each under the name that the daemon gives it."""
-    forms = account.FORM, troubles.FORM
-    parts: tuple[list[Row], list[Row]] = [], []
+    said: dict[Form, dict[str, list[Row]]] = {account.FORM: {}, troubles.FORM: {}}
+    whole: set[str] = set()
     with contextlib.suppress(bccn.BccnError):  # nobody answers, or we have no right to hear it
         listeners = int(bus.control("listeners", answers.CHANNEL))
-        for reply in bus.request_many(answers.CHANNEL, b"", PATIENCE, PARTS_LIMIT):
-            for form, taken in zip(forms, parts, strict=True):
+        for reply in bus.request_many(answers.CHANNEL, b"", PATIENCE):
+            for form, by_name in said.items():
                 part = form.read(reply.payload)
-                if part and part[form.program] == reply.src:
+                name = str(reply.src)
+                if part is None or part[form.program] != name:
+                    continue
+                if name not in by_name and len(by_name) == NAMES_LIMIT:
+                    continue
+                taken = by_name.setdefault(name, [])
+                if len(taken) <= form.most:
                     taken.append(part)
-            whole = [form.gathered(taken, only_whole=True) for form, taken in zip(forms, parts, strict=True)]
-            if sum(map(len, whole)) >= listeners:
+                    whole |= {name} if form.gathered(taken, only_whole=True) else set()
+            if len(whole) >= listeners:
                 break
-    uplinks, gateways = (form.gathered(taken) for form, taken in zip(forms, parts, strict=True))
+    uplinks, gateways = (
+        [program for name in sorted(by_name) for program in form.gathered(by_name[name])]
+        for form, by_name in said.items()
+    )
     return uplinks, gateways
 
 

@@ -1,13 +1,18 @@
 """The facts of a real system and a real daemon."""
 
+import json
 import os
 import socket
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from bccnd import __version__
-from bccnd.commands.facts import gather
+from bccnd.commands.facts import _beside, gather
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PacketClient, crowded
 from tests.plain_bccn import plain_socket
@@ -34,6 +39,39 @@ def test_facts_of_a_running_daemon(daemon: DaemonProcess, loopback_port: int) ->
     assert 5 < facts.descriptors[0] < facts.descriptors[1]
     assert facts.mtus["lo"] > 1400
     assert facts.clock_synchronised in (True, False, None)
+
+
+class Answered:
+    """A bus with two listeners, who give these answers."""
+
+    def __init__(self, *replies: tuple[str, dict[str, Any]]) -> None:
+        self._replies = [SimpleNamespace(src=src, payload=json.dumps(said).encode()) for src, said in replies]
+
+    def control(self, *_: str) -> str:
+        return "2"
+
+    def request_many(
+        self, _channel: str, _payload: bytes, _timeout: float, count: int | None = None
+    ) -> Iterator[SimpleNamespace]:
+        return islice(self._replies, count)
+
+
+CAT, GATEWAY = "here/cat/1", "here/bccnd-dndm/2"
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        [{"gateway": CAT, "trouble": {"peer": "x"}}] * 1000,
+        [{"gateway": CAT, "state": "up"}, {"uplink": CAT, "state": "up"}],
+    ],
+    ids=["many", "as-two"],
+)
+def test_no_program_hides_what_another_one_answers(flood: list[dict[str, Any]]) -> None:
+    own = [{"gateway": GATEWAY, "state": "up", "troubles_said": 1}, {"gateway": GATEWAY, "trouble": {}}]
+    bus: Any = Answered(*((CAT, said) for said in flood), *((GATEWAY, said) for said in own))
+    _, gateways = _beside(bus)
+    assert {each["gateway"]: len(each["troubles"]) for each in gateways}[GATEWAY] == 1
 
 
 def test_rights_are_found_by_trying(tmp_path: Path, loopback_port: int) -> None:

@@ -1,10 +1,11 @@
 """Checks of the programs beside the daemon, by what they report about themselves: uplinks, gateways to robots.
 
-Any program may answer as they do, though only under its own name. So remedies never come from an answer, and a reason
-that is not known here is shown as it is.
+Any program may answer as they do, though only under its own name: where several gateways answer, what each says of
+others comes with its name. Remedies never come from an answer, and a reason that is not known here is shown as it is.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from bccnd.doctor.facts import Facts, Row
@@ -90,7 +91,9 @@ def uplinks(facts: Facts) -> Iterable[Finding]:
 def gateways(facts: Facts) -> Iterable[Finding]:
     for gateway in facts.gateways:
         found = [*_peers(gateway), *_messages(gateway), *_room(gateway)]
-        yield from found
+        for each in found:  # who says it matters where another program may be lying
+            name = f"{gateway['gateway']}: " if len(facts.gateways) > 1 else ""
+            yield replace(each, finding=f"{name}{each.finding}")
         if not found:
             yield ok(
                 ROBOTS,

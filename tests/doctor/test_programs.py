@@ -73,6 +73,13 @@ def test_a_gateway_without_trouble_is_said_to_be_well() -> None:
     assert (found.level, found.finding) == (Level.OK, "2 peers of here/bccnd-dndm/7, none in trouble")
 
 
+def test_where_several_gateways_answer_each_trouble_has_a_name() -> None:
+    others = {"gateway": "here/cat/9", **trouble(ARM, "away", reason="silent")}
+    found = list(gateways(Facts("0.1.0", gateways=[GATEWAY | others, GATEWAY])))
+    assert found[0].finding.startswith(f"here/cat/9: {ARM} is cut off for 41 s")
+    assert len(found) == 2
+
+
 def test_what_another_program_answers_is_shown_or_left_out() -> None:
     """Of all fields but the name there may be none."""
     (found,) = gateways(Facts("0.1.0", gateways=[{"gateway": "here/cat/9", "state": "up", "troubles": [{}]}]))

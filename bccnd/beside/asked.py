@@ -10,14 +10,19 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
+import structlog
+
 import bccn
 from bccn.transport import pauses
 from bccnd.beside.answers import CHANNEL, Answering
 
 # Seconds until the next try with a daemon that did not allow it.
-REFUSED_SECONDS = 10.0
+REFUSED_SECONDS = 60.0
+WHO_MAY = "[[rights]] in the daemon's settings say who may"
 # Seconds between two checks whether the program has its connection.
 LOOK_SECONDS = 0.1
+
+log = structlog.get_logger()
 
 
 class Asked:
@@ -34,8 +39,10 @@ class Asked:
         self._answering = Answering()
 
     async def run(self) -> None:
-        """Answer until cancelled, whether or not there is a daemon. If the daemon does not allow it, try again."""
-        wait = pauses()
+        """Answer until cancelled, whether or not there is a daemon. If the daemon does not allow it, say so once, and
+        try again.
+        """
+        wait, refusal = pauses(), ""
         while True:
             while not self._named():
                 await asyncio.sleep(LOOK_SECONDS)
@@ -46,11 +53,14 @@ class Asked:
             try:
                 await client.connect()
                 await client.serve(CHANNEL, partial(self._reply, client))
-                wait = pauses()
+                wait, refusal = pauses(), ""
                 while True:
                     await client.receive()
-            except bccn.RejectedError:
+            except bccn.RejectedError as error:
                 pause = REFUSED_SECONDS
+                if error.text != refusal:
+                    refusal = error.text
+                    log.warning("bccn doctor gets no answer", reason=refusal, remedy=WHO_MAY)
             except bccn.BccnError:
                 pass  # the other connection reports why
             finally:

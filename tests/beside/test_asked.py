@@ -5,7 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+from structlog.testing import capture_logs
+
 import bccn
+from bccnd.beside import asked as module
 from bccnd.beside.answers import CHANNEL
 from bccnd.beside.asked import Asked
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
@@ -49,3 +53,22 @@ async def test_it_waits_for_the_daemon_and_outlives_it(tmp_path: Path) -> None:
                 assert await heard(daemon.socket, 2) == [b"one"]
             finally:
                 await asyncio.to_thread(daemon.terminate)
+
+
+async def test_that_it_may_not_answer_is_said_once(
+    tmp_path: Path, loopback_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REFUSED_SECONDS", 0.01)
+    settings = tmp_path / "bccnd.toml"
+    settings.write_text('[[rights]]\npublish = ["dndm/>"]\nsubscribe = ["dndm/>"]\n')
+    flags = ("--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port), "--config", str(settings))
+    looked: list[None] = []
+    with DaemonProcess(tmp_path, *flags) as daemon, capture_logs() as logged:
+        task = asyncio.create_task(
+            Asked(str(daemon.socket), lambda: looked.append(None) or True, lambda _: []).run()  # type: ignore[func-returns-value]
+        )
+        await until(lambda: len(looked) > 3, "the third try to be over")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    (line,) = logged
+    assert (line["event"], CHANNEL in line["reason"]) == ("bccn doctor gets no answer", True)

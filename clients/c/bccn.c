@@ -950,7 +950,8 @@ static int take_back(bccn_bus *bus, int64_t deadline)
             code = post(bus, deadline, "CMSG unwatch%c%s", 0, at->pattern);
         else if (!at->said)
             code = post(bus, deadline, "UNSUB %s", at->pattern);
-        at->said |= code == 0;
+        if (code == 0) /* else the connection may have ended, and this with it */
+            at->said = 1;
         if (code == 0 && (code = post(bus, deadline, "CMSG ping%c%llu", 0, (unsigned long long)bus->asked + 1)) == 0)
             at->ping = ++bus->asked;
     }

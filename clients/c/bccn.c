@@ -819,7 +819,6 @@ static void let_go(bccn_bus *bus)
     bus->name[0] = 0;
     bus->pack_limit = 0;
     bus->asking = UNSAID;
-    bus->overhears = 0;
     for (struct withdrawal *next; bus->withdrawn; bus->withdrawn = next) { /* a new connection knows nothing of them */
         next = bus->withdrawn->next;
         free(bus->withdrawn);

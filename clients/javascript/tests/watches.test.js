@@ -89,3 +89,17 @@ test("a watch given up ends no other call", async () => {
   assert.equal(asked()[4], "CMSG unwatch\0b");
   await bus.close();
 });
+
+test("a watch given up while the daemon is away is not made later", async () => {
+  const door = new FakeDoor((packet) => packet.startsWith("CMSG watch"));
+  const giveUp = new AbortController();
+  const onNotice = (/** @type {{kind: string}} */ { kind }) => void (kind === "disconnected" && giveUp.abort());
+  const bus = await door.connect({ onNotice });
+  const given = assert.rejects(bus.watch("a", () => {}, { signal: giveUp.signal }), { name: "AbortError" });
+  while (!door.seen.includes("CMSG watch\0a")) await settled();
+  door.end("");
+  await given;
+  await bus.barrier();
+  assert.equal(door.seen.filter((packet) => packet === "CMSG watch\0a").length, 1);
+  await bus.close();
+});

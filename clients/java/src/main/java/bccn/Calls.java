@@ -74,8 +74,10 @@ final class Calls {
                         continue; // until it is answered
                     }
                 } catch (BccnException.Cancelled e) {
-                    giveUp(link, query);
-                    throw e;
+                    if (!query.isDone) { // else the answer came just before
+                        giveUp(link, query);
+                        throw e;
+                    }
                 }
                 if (!query.isDone) {
                     giveUp(link, query);

@@ -298,6 +298,7 @@ def test_an_unsub_without_room_goes_when_there_is_some(
 
     with ScriptedDaemon(tmp_path / "bus", script) as daemon:
         driver, _ = started(language, daemon.path, start)
+        driver.patiently("watch", "w")
         try:
             assert driver.error("flood", "flood", *FLOOD) == "timeout"
             wait_until(lambda: daemon.seen[-1].startswith(b"MSG "), "a daemon that has read of the flood")
@@ -305,6 +306,8 @@ def test_an_unsub_without_room_goes_when_there_is_some(
             may_read.release(room)
             wait_until(lambda: len(daemon.seen) == read + room, "room for some packets")
             assert driver.error("sub", "a") == "timeout"
+            if room == 1:
+                assert driver.error("unwatch", "w") == "timeout"
         finally:
             may_read.release(2 * FLOOD[0])
         try:
@@ -314,6 +317,7 @@ def test_an_unsub_without_room_goes_when_there_is_some(
             driver("close")
     asked = [packet for packet in daemon.seen if packet in (b"SUB a", b"UNSUB a", b"SUB b")]
     assert asked in ([b"SUB a", b"UNSUB a", b"SUB b"], [b"SUB b"])
+    assert daemon.seen.count(b"CMSG unwatch\0w") == (room == 1)
 
 
 @each_language

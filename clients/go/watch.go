@@ -53,7 +53,8 @@ func (c *Client) Unwatch(ctx context.Context, pattern string) error {
 	delete(c.watches, pattern)
 	c.mu.Unlock()
 	var last *query
-	_, err := c.ask(ctx, "unwatch", pattern, nil, func(asked *query) { last = asked })
+	granted := func(string) { delete(c.watches, pattern) } // that another call had asked for
+	_, err := c.ask(ctx, "unwatch", pattern, granted, func(asked *query) { last = asked })
 	if err != nil && held && (last == nil || !last.said) {
 		c.mu.Lock()
 		l := c.link

@@ -114,6 +114,21 @@ def test_a_watch_given_up_while_away_is_not_made(tmp_path: Path) -> None:
     assert daemon.seen.count(b"CMSG watch\0a") == 1
 
 
+def test_an_unwatch_ends_a_watch_asked_for_before(tmp_path: Path) -> None:
+    """And leaves the next one."""
+    script = Reticent(b"CMSG ping")
+    with ScriptedDaemon(tmp_path / "bus", script) as daemon:
+
+        async def main() -> None:
+            async with asyncio.timeout(PATIENCE), bccn.AsyncClient(daemon.path, timeout=PATIENCE) as bus:
+                script.silence = b"CMSG watch\0"
+                calls = (bus.watch("a", print), bus.watch("b", print), bus.unwatch("a"), bus.unwatch("b"))
+                await asyncio.gather(*calls, bus.watch("b", print), bus.barrier())
+                assert list(bus._watches) == ["b"]
+
+        asyncio.run(main())
+
+
 def test_news_of_a_watch_that_ended_are_forgotten(tmp_path: Path) -> None:
     def script(connection: socket.socket, packet: bytes) -> bool:
         if packet.startswith(b"CMSG unwatch\0"):

@@ -123,6 +123,7 @@ export async function unwatch(session, pattern, patience) {
   const isHeld = watches.has(pattern);
   watches.end(pattern);
   const entry = new Entry([buildControl("unwatch", pattern)], { key: "unwatch" });
+  entry.granted = () => watches.end(pattern); // that another call had asked for
   try {
     await session.deliver(entry, patience);
   } catch (error) {

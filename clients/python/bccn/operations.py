@@ -232,6 +232,7 @@ class Operations(Session):
             if watch is not None and not entry.sent and self.connected:
                 Operations._take_back(self, pattern)
             raise
+        self._watches.pop(pattern, None)  # that another call had asked for
 
     async def set_name(self: Session, name: str) -> None:
         """Take another src; kept over reconnections. Raises RejectedError (bad-name, name-taken, refused)."""

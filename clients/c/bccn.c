@@ -819,7 +819,6 @@ static void let_go(bccn_bus *bus)
     bus->name[0] = 0;
     bus->pack_limit = 0;
     bus->asking = UNSAID;
-    bus->overhears = 0;
     for (struct withdrawal *next; bus->withdrawn; bus->withdrawn = next) { /* a new connection knows nothing of them */
         next = bus->withdrawn->next;
         free(bus->withdrawn);
@@ -950,7 +949,8 @@ static int take_back(bccn_bus *bus, int64_t deadline)
             code = post(bus, deadline, "CMSG unwatch%c%s", 0, at->pattern);
         else if (!at->said)
             code = post(bus, deadline, "UNSUB %s", at->pattern);
-        at->said |= code == 0;
+        if (code == 0) /* else the connection may have ended, and this with it */
+            at->said = 1;
         if (code == 0 && (code = post(bus, deadline, "CMSG ping%c%llu", 0, (unsigned long long)bus->asked + 1)) == 0)
             at->ping = ++bus->asked;
     }
@@ -1902,17 +1902,20 @@ int bccn_matches(const char *pattern, const char *channel, char separator)
 
 /* --- watching --- */
 
-/* Forget what watches the pattern, but for `kept`. */
-static void forget_watch(bccn_bus *bus, const char *pattern, const struct watch *kept)
+/* Forget what watches the pattern, but for `kept`. Returns whether there was something. */
+static int forget_watch(bccn_bus *bus, const char *pattern, const struct watch *kept)
 {
+    int held = 0;
     for (struct watch **at = &bus->watches, *gone; (gone = *at);) {
         if (gone == kept || strcmp(gone->pattern, pattern)) {
             at = &gone->next;
         } else {
             *at = gone->next;
             free(gone);
+            held = 1;
         }
     }
+    return held;
 }
 
 int bccn_watch(bccn_bus *bus, const char *pattern, bccn_watch_callback *callback, void *user)
@@ -1963,8 +1966,18 @@ int bccn_unwatch(bccn_bus *bus, const char *pattern)
     int code = check_pattern(bus, pattern);
     if (code < 0)
         return code;
-    forget_watch(bus, pattern, NULL);
-    return leave(bus, ask(bus, NULL, "CMSG unwatch%c%s", 0, pattern));
+    struct withdrawal *back = new_withdrawal(pattern);
+    if (!back)
+        return fail(bus, BCCN_E_MEMORY, "no memory");
+    back->watch = 1;
+    int held = forget_watch(bus, pattern, NULL);
+    bus->asking = UNSAID;
+    code = ask(bus, NULL, "CMSG unwatch%c%s", 0, pattern);
+    if (code < 0 && bus->asking == UNSAID && held && bus->fd >= 0)
+        withdraw(bus, back, NULL);
+    else
+        free(back);
+    return leave(bus, code);
 }
 
 /* --- requests that came --- */

@@ -49,9 +49,21 @@ func (c *Client) isWatching(pattern string) bool {
 // the daemon has ended it, too. To end one that is not there does nothing.
 func (c *Client) Unwatch(ctx context.Context, pattern string) error {
 	c.mu.Lock()
+	held := c.watches[pattern] != nil
 	delete(c.watches, pattern)
 	c.mu.Unlock()
-	_, err := c.ask(ctx, "unwatch", pattern, nil, nil)
+	var last *query
+	granted := func(string) { delete(c.watches, pattern) } // that another call had asked for
+	_, err := c.ask(ctx, "unwatch", pattern, granted, func(asked *query) { last = asked })
+	if err != nil && held && (last == nil || !last.said) {
+		c.mu.Lock()
+		l := c.link
+		if l != nil {
+			c.withdrawn = append(c.withdrawn, &withdrawal{pattern: pattern, watch: true})
+		}
+		c.mu.Unlock()
+		c.takeBackSoon(l)
+	}
 	return err
 }
 

@@ -99,3 +99,28 @@ func TestAWatchGivenUpEndsNoOtherCall(t *testing.T) {
 	same(t, <-second, context.Canceled)
 	same(t, <-seen, "CMSG unwatch\x00a")
 }
+
+func TestAnUnwatchEndsAWatchThatWasAskedForBefore(t *testing.T) {
+	seen := make(chan string, 10)
+	daemon := serveScripted(t, func(_ *net.UnixConn, packet string) bool {
+		isAsked := strings.Contains(packet, "watch\x00")
+		if isAsked {
+			seen <- packet
+		}
+		return isAsked
+	})
+	bus, conn := daemon.open(t, Options{})
+	ctx := within(t, patience)
+	ended := make(chan error, 2)
+	go func() { ended <- bus.Watch(ctx, "a", func(string, bool) {}) }()
+	same(t, <-seen, "CMSG watch\x00a")
+	go func() { ended <- bus.Unwatch(ctx, "a") }()
+	same(t, <-seen, "CMSG unwatch\x00a")
+	say(conn, "CMSG watch\x00a")
+	say(conn, "CMSG unwatch\x00a")
+	must(t, <-ended)
+	must(t, <-ended)
+	bus.mu.Lock()
+	defer bus.mu.Unlock()
+	same(t, len(bus.watches), 0)
+}

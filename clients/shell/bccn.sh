@@ -285,7 +285,7 @@ _bccn_lose() {
     [ -n "$_bccn_up" ] || return 0
     _bccn_doubt=$((_bccn_doubt + _bccn_published - _bccn_confirmed))
     _bccn_confirmed=$_bccn_published _bccn_up='' _bccn_ready='' _bccn_greeting=''
-    _bccn_withdrawn='' _bccn_overhears='' # a new connection knows nothing of them
+    _bccn_withdrawn='' # a new connection knows nothing of them
     _bccn_notify disconnected $_bccn_doubt "${1:-the daemon went away}"
 }
 

@@ -17,7 +17,7 @@ from tests.clients.conftest import Start
 from tests.clients.drivers import LATEST, Driver, Language, each_language, unless_lacking
 from tests.clients.scripted_daemon import Reticent, ScriptedDaemon
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
-from tests.packet_client import PacketClient, wait_until
+from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import free_port
 
 # Seconds that a call waits for the daemon, where the test wants it to wait in vain; every other call is repeated.
@@ -298,6 +298,7 @@ def test_an_unsub_without_room_goes_when_there_is_some(
 
     with ScriptedDaemon(tmp_path / "bus", script) as daemon:
         driver, _ = started(language, daemon.path, start)
+        driver.patiently("watch", "w")
         try:
             assert driver.error("flood", "flood", *FLOOD) == "timeout"
             wait_until(lambda: daemon.seen[-1].startswith(b"MSG "), "a daemon that has read of the flood")
@@ -305,6 +306,8 @@ def test_an_unsub_without_room_goes_when_there_is_some(
             may_read.release(room)
             wait_until(lambda: len(daemon.seen) == read + room, "room for some packets")
             assert driver.error("sub", "a") == "timeout"
+            if room == 1:
+                assert driver.error("unwatch", "w") == "timeout"
         finally:
             may_read.release(2 * FLOOD[0])
         try:
@@ -314,6 +317,7 @@ def test_an_unsub_without_room_goes_when_there_is_some(
             driver("close")
     asked = [packet for packet in daemon.seen if packet in (b"SUB a", b"UNSUB a", b"SUB b")]
     assert asked in ([b"SUB a", b"UNSUB a", b"SUB b"], [b"SUB b"])
+    assert daemon.seen.count(b"CMSG unwatch\0w") == (room == 1)
 
 
 @each_language
@@ -345,3 +349,39 @@ def test_a_listen_given_up_leaves_nothing(language: Language, tmp_path: Path, st
             assert messages(driver) == [("!", b"now")]
         finally:
             driver("close")  # or the daemon would wait for it
+
+
+@each_language
+def test_a_new_connection_that_listens_for_replies_only(
+    language: Language, tmp_path: Path, start: Start
+) -> None:
+    """The first connection ends before it answers, and the second answers late: what is for all reaches nobody."""
+    asked: list[bytes] = []
+
+    def deliver(connection: socket.socket, packet: bytes) -> bool:
+        if packet.startswith(b"MSG "):
+            connection.send(b"MSG !\0for all")
+        return False
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet.rstrip(b"\0") == b"CMSG listen":
+            asked.append(packet)
+            late.silence = b"CMSG listen"
+            if len(asked) == 1:
+                late.forget()
+                connection.shutdown(socket.SHUT_RDWR)
+                return True
+        return late(connection, packet)
+
+    late = Reticent(b"MSG ", deliver)
+    with ScriptedDaemon(tmp_path / "bus", script) as daemon:
+        driver, _ = started(language, daemon.path, start, PATIENCE)
+        try:
+            while len(asked) < 2:
+                assert driver.error("request", "a", "?", BRIEF) in ("timeout", "unavailable")
+            driver("pub", "x", "")
+            driver.await_reconnection()
+            assert messages(driver) == []
+        finally:
+            late.forget()
+            driver("close")

@@ -92,6 +92,59 @@ def test_a_watch_given_up_ends_no_other_call(room: int, tmp_path: Path) -> None:
     )
 
 
+def test_a_watch_given_up_while_away_is_not_made(tmp_path: Path) -> None:
+    """It had left on the connection that has ended."""
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"CMSG watch\0a":
+            connection.shutdown(socket.SHUT_RDWR)
+        return packet == b"CMSG watch\0a"
+
+    with ScriptedDaemon(tmp_path / "bus", script) as daemon:
+
+        async def main() -> None:
+            async with asyncio.timeout(PATIENCE), bccn.AsyncClient(daemon.path, timeout=PATIENCE) as bus:
+                watching = asyncio.create_task(bus.watch("a", print))
+                bus.on_notice = lambda notice: notice.kind == "disconnected" and watching.cancel()
+                await asyncio.wait([watching])
+                assert watching.cancelled()
+                await bus.barrier()
+
+        asyncio.run(main())
+    assert daemon.seen.count(b"CMSG watch\0a") == 1
+
+
+def test_an_unwatch_ends_a_watch_asked_for_before(tmp_path: Path) -> None:
+    """And leaves the next one."""
+    script = Reticent(b"CMSG ping")
+    with ScriptedDaemon(tmp_path / "bus", script) as daemon:
+
+        async def main() -> None:
+            async with asyncio.timeout(PATIENCE), bccn.AsyncClient(daemon.path, timeout=PATIENCE) as bus:
+                script.silence = b"CMSG watch\0"
+                calls = (bus.watch("a", print), bus.watch("b", print), bus.unwatch("a"), bus.unwatch("b"))
+                await asyncio.gather(*calls, bus.watch("b", print), bus.barrier())
+                assert list(bus._watches) == ["b"]
+
+        asyncio.run(main())
+
+
+def test_news_of_a_watch_that_ended_are_forgotten(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet.startswith(b"CMSG unwatch\0"):
+            connection.send(b"CMSG wanted\0here " + packet.partition(b"\0")[2])
+        return False
+
+    with (
+        ScriptedDaemon(tmp_path / "bus", script) as daemon,
+        bccn.Client(daemon.path, timeout=PATIENCE) as client,
+    ):
+        for pattern in ("a", "b"):
+            client.watch(pattern, print)
+            client.unwatch(pattern)
+        assert not client._news
+
+
 def test_a_watch_that_ended_tells_nothing(connect: Connect) -> None:
     told: Told = []
     client, listener = connect(), connect()

@@ -635,6 +635,18 @@ static void test_a_watch_is_told_changes_where_callbacks_run(void)
     close(daemon_end);
 }
 
+/* The connection ends with the attempt, and frees what was to be sent. */
+static void test_a_watch_is_taken_back_from_a_daemon_that_has_gone(void)
+{
+    bccn_bus *bus = held(SOON, NULL, NULL);
+    struct withdrawal *back = new_withdrawal("a");
+    back->watch = 1;
+    close(daemon_end);
+    withdraw(bus, back, NULL);
+    expect(!bus->withdrawn && bus->fd < 0);
+    bccn_close(bus);
+}
+
 int main(int count, char **words)
 {
     expect(count == 2);
@@ -661,5 +673,6 @@ int main(int count, char **words)
     test_a_flood_of_notices_is_a_few_lines();
     test_messages_that_wait_keep_their_own_heads();
     test_a_watch_is_told_changes_where_callbacks_run();
+    test_a_watch_is_taken_back_from_a_daemon_that_has_gone();
     return 0;
 }

@@ -367,7 +367,7 @@ export class Session {
       return await this.settle(entry, { timeout, signal });
     } catch (error) {
       entry.done = true; // for nobody: it is neither sent any more nor asked again
-      if (!entry.sent) (this.isConnected ? this.#unsent : this.#held).remove(entry);
+      if (!entry.sent || !this.isConnected) (this.isConnected ? this.#unsent : this.#held).remove(entry);
       throw error;
     }
   }

@@ -119,6 +119,17 @@ function takeBack(session, pattern) {
  * @param {Patience} [patience]
  */
 export async function unwatch(session, pattern, patience) {
-  session.watches.end(pattern);
-  await session.ask("unwatch", pattern, patience);
+  const { watches } = session;
+  const isHeld = watches.has(pattern);
+  watches.end(pattern);
+  const entry = new Entry([buildControl("unwatch", pattern)], { key: "unwatch" });
+  entry.granted = () => watches.end(pattern); // that another call had asked for
+  try {
+    await session.deliver(entry, patience);
+  } catch (error) {
+    const asking = watches.asking.get(pattern);
+    if (asking) asking.isOwed ||= isHeld;
+    else if (isHeld && !entry.sent && session.isConnected) takeBack(session, pattern);
+    throw error;
+  }
 }

@@ -89,3 +89,31 @@ test("a watch given up ends no other call", async () => {
   assert.equal(asked()[4], "CMSG unwatch\0b");
   await bus.close();
 });
+
+test("a watch given up while the daemon is away is not made later", async () => {
+  const door = new FakeDoor((packet) => packet.startsWith("CMSG watch"));
+  const giveUp = new AbortController();
+  const onNotice = (/** @type {{kind: string}} */ { kind }) => void (kind === "disconnected" && giveUp.abort());
+  const bus = await door.connect({ onNotice });
+  const given = assert.rejects(bus.watch("a", () => {}, { signal: giveUp.signal }), { name: "AbortError" });
+  while (!door.seen.includes("CMSG watch\0a")) await settled();
+  door.end("");
+  await given;
+  await bus.barrier();
+  assert.equal(door.seen.filter((packet) => packet === "CMSG watch\0a").length, 1);
+  await bus.close();
+});
+
+test("to end a watch ends one that was asked for before", async () => {
+  const door = new FakeDoor();
+  const bus = await door.connect();
+  /** @type {string[]} */
+  const told = [];
+  const tell = (/** @type {string} */ pattern) => void told.push(pattern);
+  const calls = [bus.watch("a", tell), bus.watch("b", tell), bus.unwatch("a"), bus.unwatch("b"), bus.watch("b", tell)];
+  await Promise.all(calls);
+  for (const pattern of ["a", "b"]) door.say(`CMSG wanted\0here ${pattern}`);
+  await bus.barrier();
+  assert.deepEqual(told, ["b"]);
+  await bus.close();
+});

@@ -206,14 +206,15 @@ class Operations(Session):
             await self._deliver(entry)
         except BaseException:
             if entry.sent and self.connected and entry.error is None and pattern not in self._watches:
-                Operations._take_back(self, entry, pattern)
+                Operations._take_back(self, pattern)
             raise
         self._watches[pattern] = callback, None
         self._settle()
 
-    def _take_back(self: Session, entry: Entry, pattern: str) -> None:
-        """Have the watch of ``entry`` ended, without waiting for it, unless another call waits for one like it."""
-        alike = [each for each in (*self._asked, *self._held) if each.packets == entry.packets]
+    def _take_back(self: Session, pattern: str) -> None:
+        """Have a watch ended, without waiting for it, unless another call waits for one like it."""
+        packets = (build_control("watch", pattern),)
+        alike = [each for each in (*self._asked, *self._held) if each.packets == packets]
         other = next((each for each in alike if not each.done), None)
         if other not in self._asked:
             end = Entry(build_control("unwatch", pattern), key="unwatch")
@@ -223,8 +224,15 @@ class Operations(Session):
 
     async def unwatch(self: Session, pattern: str) -> None:
         """Tell no more of that."""
-        self._watches.pop(pattern, None)
-        await self._ask("unwatch", pattern)
+        watch = self._watches.pop(pattern, None)
+        entry = Entry(build_control("unwatch", pattern), key="unwatch")
+        try:
+            await self._deliver(entry)
+        except BaseException:
+            if watch is not None and not entry.sent and self.connected:
+                Operations._take_back(self, pattern)
+            raise
+        self._watches.pop(pattern, None)  # that another call had asked for
 
     async def set_name(self: Session, name: str) -> None:
         """Take another src; kept over reconnections. Raises RejectedError (bad-name, name-taken, refused)."""

@@ -367,7 +367,7 @@ class Session:
             self._notify(Notice("closing", f"the daemon closes the connection: {value}"))
         elif self._asked and self._asked[0].expected == key:
             entry = self._asked.popleft()
-            if key == "watch":
+            if key in ("watch", "unwatch"):
                 self._news.pop(value, None)  # of an earlier one
             self._confirmed = max(self._confirmed, entry.published)
             entry.value = value
@@ -487,7 +487,7 @@ class Session:
                 raise self._why_not(unsent=entry.sent < len(entry.packets))
         except BaseException:
             entry.done = True  # for nobody: it is neither sent any more nor asked again
-            if not entry.sent and entry in self._held:
+            if entry in self._held and not (entry.sent and self.connected):
                 self._held.remove(entry)
             raise
         if entry.error is not None:

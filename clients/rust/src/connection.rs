@@ -190,7 +190,6 @@ impl Session {
         self.greeting = None;
         self.pack_limit = 0;
         self.withdrawn.clear(); // a new connection knows nothing of them
-        self.overhears = false;
         self.changes += 1;
     }
 

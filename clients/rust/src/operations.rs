@@ -510,8 +510,23 @@ impl Shared {
     }
 
     pub(crate) async fn unwatch(&self, pattern: &str) -> Result<()> {
-        self.lock()?.end_watch(pattern);
-        self.control("unwatch", pattern, Change::Nothing, self.usual_deadline()).await.map(drop)
+        let packet = build_control("unwatch", pattern)?;
+        let connection = {
+            let mut session = self.lock()?;
+            (session.end_watch(pattern) && session.socket.is_some()).then_some(session.connection)
+        };
+        let (said, answered) = (AtomicU64::new(0), AtomicU64::new(0));
+        let _ended = AtEnd(|| {
+            let mut session = self.peek();
+            let left = answered.load(Ordering::Relaxed) > 0 || said.load(Ordering::Relaxed) > 0;
+            if !left && connection == Some(session.connection) {
+                session.take_back_watch(pattern);
+            }
+        });
+        let result = self.ask(Question::new(Some(&packet), &said), self.usual_deadline()).await;
+        let settled = result.as_ref().map_or_else(|error| error.code().is_of_the_daemon(), |_| true);
+        answered.store(u64::from(settled), Ordering::Relaxed);
+        result.map(drop)
     }
 
     // --- receiving ---

@@ -212,6 +212,13 @@ impl Readiness {
     }
 }
 
+#[cfg(test)]
+impl From<OwnedFd> for Socket {
+    fn from(descriptor: OwnedFd) -> Socket {
+        Socket(descriptor)
+    }
+}
+
 impl AsRawFd for Socket {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()

@@ -30,12 +30,14 @@ impl Session {
         self.news = true; // it may have come before
     }
 
-    /// Ends a watch. Its callback is dropped without the lock.
-    pub(crate) fn end_watch(&mut self, pattern: &str) {
-        if let Some(index) = self.watches.iter().position(|each| each.pattern == pattern) {
+    /// Ends a watch, and returns whether there was one. Its callback is dropped without the lock.
+    pub(crate) fn end_watch(&mut self, pattern: &str) -> bool {
+        let index = self.watches.iter().position(|each| each.pattern == pattern);
+        if let Some(index) = index {
             let watch = self.watches.swap_remove(index);
             self.ended.push(watch);
         }
+        index.is_some()
     }
 
     /// Ends a watch that has failed. If it has left on this connection, and there was none before, it is taken back.
@@ -44,9 +46,15 @@ impl Session {
         if agreed {
             self.end_watch(&watch.pattern);
         }
-        let held = self.watches.iter().any(|each| each.pattern == watch.pattern);
-        if !held && self.socket.is_some() && (agreed || said == self.connection) {
-            self.send_later(format!("CMSG unwatch\0{}", watch.pattern), None);
+        if agreed || said == self.connection {
+            self.take_back_watch(&watch.pattern);
+        }
+    }
+
+    /// Has a watch ended, without waiting for it, unless there is another, or a call of another thread asks for one.
+    pub(crate) fn take_back_watch(&mut self, pattern: &str) {
+        if self.socket.is_some() && self.watches_of(pattern).next().is_none() {
+            self.send_later(format!("CMSG unwatch\0{pattern}"), None);
         }
     }
 
@@ -125,6 +133,19 @@ mod tests {
         let Some(Ask { change: Change::Watch(watch), .. }) = session.ask.take() else { panic!("it is asked") };
         session.begin_watch(watch);
         assert_eq!(news(&mut session), [("a".into(), true)]);
+    }
+
+    #[test]
+    fn a_watch_that_failed_does_not_end_one_that_is_asked_for() {
+        let (ours, _daemon) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        let mut session = session();
+        session.socket = Some(Arc::new(std::os::fd::OwnedFd::from(ours).into()));
+        session.connection = 1;
+        session.ask = Some(Ask::new(1, "watch".into(), Change::Watch(watch("a"))));
+        session.give_up_watch(&watch("a"), 1);
+        assert_eq!(session.withdrawn.len(), 0);
+        session.give_up_watch(&watch("b"), 1);
+        assert_eq!(session.withdrawn.len(), 1);
     }
 
     #[test]

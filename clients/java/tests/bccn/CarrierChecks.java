@@ -66,6 +66,7 @@ final class CarrierChecks {
                 (in, out) -> FakeDoor.serve(in, out, "refused not you".getBytes(UTF_8), packet -> null),
                 Code.REFUSED, "not you"));
         Checks.run("a place at a full door is waited for", CarrierChecks::aFullDoor);
+        Checks.run("an answer just before an interrupt counts", CarrierChecks::anAnswerAtAnInterrupt);
         Checks.run("a door that is none is a protocol error", () -> fails(
                 (in, out) -> untilItLeaves(in, out, "HTTP/1.1 400 Bad Request\r\n\r\n".getBytes(UTF_8)),
                 Code.PROTOCOL, "rule"));
@@ -213,6 +214,48 @@ final class CarrierChecks {
             Options options = new Options().address("unix:" + path).wait(Duration.ofSeconds(30));
             try (Bccn bus = Bccn.connect(options.timeout(Duration.ofSeconds(30)))) {
                 same(bus.name(), "here/test/1", "name");
+            }
+            door.join();
+        }
+    }
+
+    private static void anAnswerAtAnInterrupt() throws Exception {
+        Path path = file("answer.sock");
+        try (ServerSocketChannel listener = ServerSocketChannel.open(StandardProtocolFamily.UNIX)) {
+            listener.bind(UnixDomainSocketAddress.of(path));
+            Thread door = new Thread(() -> {
+                try (SocketChannel socket = listener.accept()) {
+                    start((in, out) -> FakeDoor.serve(in, out, null, CarrierChecks::daemon),
+                            Channels.newInputStream(socket), Channels.newOutputStream(socket));
+                } catch (IOException e) {
+                    return; // nobody came
+                }
+            });
+            door.start();
+            try (Bccn bus = Bccn.connect(options("unix:" + path))) {
+                Session session = bus.session;
+                boolean[] isInterrupted = {false};
+                Thread watching = new Thread(() -> {
+                    bus.watch("a", (pattern, wanted) -> { });
+                    isInterrupted[0] = Thread.interrupted();
+                });
+                watching.start();
+                session.lock.lock();
+                try {
+                    while (session.asked.isEmpty()) {
+                        session.changed.awaitNanos(1_000_000);
+                    }
+                    watching.interrupt();
+                    while (!session.lock.hasQueuedThread(watching)) {
+                        Thread.sleep(1);
+                    }
+                    session.asked.poll().finish("a", null);
+                } finally {
+                    session.lock.unlock();
+                }
+                watching.join();
+                same(isInterrupted[0], true, "interrupted");
+                same(session.watches.patterns().toString(), "[a]", "watches");
             }
             door.join();
         }

@@ -340,9 +340,14 @@ sub unwatch {
     my ($self, $pattern) = @_;
     $self->_enter;
     $self->_check_pattern($pattern);
-    delete $self->{watches}{$pattern};
-    $self->_unsay("CMSG watch\0$pattern");
-    $self->_request('unwatch', $pattern);
+    my $is_said = delete $self->{watches}{$pattern};
+    $is_said &&= !$self->_unsay("CMSG watch\0$pattern");
+    my $request = { socket => $self->{socket} };
+    if (!eval { $self->_request('unwatch', $pattern, $request); 1 }) {
+        my $error = $@;
+        $self->_withdraw("CMSG unwatch\0$pattern") if $is_said && !$request->{left} && $self->_is_open($request);
+        die $error; ## no critic (RequireCarping)
+    }
     delete $self->{news}{$pattern};
     return $self->_settle;
 }

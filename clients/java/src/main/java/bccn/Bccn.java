@@ -36,7 +36,7 @@ public final class Bccn implements AutoCloseable {
     /** The version of this package. */
     public static final String VERSION = "0.1.0";
 
-    private final Session session;
+    final Session session;
 
     private Bccn(Options options) {
         session = new Session(options);

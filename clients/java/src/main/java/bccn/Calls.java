@@ -56,6 +56,7 @@ final class Calls {
     String ask(String key, String value, Deadline deadline, Consumer<String> granted, Subscription subscription) {
         byte[] packet = Packets.control(key, value);
         Link link = null;
+        boolean hasLeft = false;
         press();
         try {
             while (true) {
@@ -69,13 +70,16 @@ final class Calls {
                 if (!submit(link, query, packet, deadline)) {
                     continue;
                 }
+                hasLeft = true;
                 try {
                     while (!query.isDone && Session.await(query.done, deadline)) {
                         continue; // until it is answered
                     }
                 } catch (BccnException.Cancelled e) {
-                    giveUp(link, query);
-                    throw e;
+                    if (!query.isDone) { // else the answer came just before
+                        giveUp(link, query);
+                        throw e;
+                    }
                 }
                 if (!query.isDone) {
                     giveUp(link, query);
@@ -90,6 +94,9 @@ final class Calls {
             }
         } finally {
             session.pressing--;
+            if (key.equals("unwatch") && !hasLeft) {
+                withdrawWatch(value);
+            }
             takeBackSoon(session.link);
         }
     }
@@ -268,7 +275,15 @@ final class Calls {
         if (query.subscription != null && query.said && session.link == link) {
             withdraw(query.subscription.pattern());
         } else if (query.watched != null && session.link == link) {
-            withdrawn.add(new Withdrawal(query.watched, true));
+            withdrawWatch(query.watched);
+        }
+    }
+
+    private void withdrawWatch(String pattern) {
+        boolean isKnown = withdrawn.stream()
+                .anyMatch(each -> each.isWatch && !each.hasLeft && each.pattern.equals(pattern));
+        if (session.link != null && !isKnown) {
+            withdrawn.add(new Withdrawal(pattern, true));
         }
     }
 

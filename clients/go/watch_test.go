@@ -60,7 +60,9 @@ func TestACallbackMayEndItsWatchAndBeginAnother(t *testing.T) {
 	same(t, len(told), 0)
 }
 
-func TestAWatchGivenUpEndsNoOtherCall(t *testing.T) {
+// asking opens a client whose daemon answers no watch and no unwatch, but hands on what it is asked.
+func asking(t *testing.T) (*Client, *net.UnixConn, chan string) {
+	t.Helper()
 	seen := make(chan string, 10)
 	daemon := serveScripted(t, func(_ *net.UnixConn, packet string) bool {
 		isAsked := strings.Contains(packet, "watch\x00")
@@ -70,6 +72,11 @@ func TestAWatchGivenUpEndsNoOtherCall(t *testing.T) {
 		return isAsked
 	})
 	bus, conn := daemon.open(t, Options{})
+	return bus, conn, seen
+}
+
+func TestAWatchGivenUpEndsNoOtherCall(t *testing.T) {
+	bus, conn, seen := asking(t)
 	ctx := within(t, patience)
 	begin := func() (context.CancelFunc, chan error) {
 		call, cancel := context.WithCancel(ctx)
@@ -101,15 +108,7 @@ func TestAWatchGivenUpEndsNoOtherCall(t *testing.T) {
 }
 
 func TestAnUnwatchEndsAWatchThatWasAskedForBefore(t *testing.T) {
-	seen := make(chan string, 10)
-	daemon := serveScripted(t, func(_ *net.UnixConn, packet string) bool {
-		isAsked := strings.Contains(packet, "watch\x00")
-		if isAsked {
-			seen <- packet
-		}
-		return isAsked
-	})
-	bus, conn := daemon.open(t, Options{})
+	bus, conn, seen := asking(t)
 	ctx := within(t, patience)
 	ended := make(chan error, 2)
 	go func() { ended <- bus.Watch(ctx, "a", func(string, bool) {}) }()

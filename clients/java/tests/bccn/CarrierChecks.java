@@ -95,7 +95,8 @@ final class CarrierChecks {
         Checks.run("an address that is none is invalid", CarrierChecks::wrongAddresses);
     }
 
-    private static Path file(String name) {
+    /** A file in the folder of the tests. */
+    static Path file(String name) {
         return folder.resolve(name);
     }
 

@@ -353,6 +353,42 @@ def test_a_timeout_holds_when_the_daemon_hangs(daemon: DaemonProcess, shell: str
 
 
 @each_shell
+def test_an_unwatch_during_a_greeting_is_said_after_it(shell: str, tmp_path: Path) -> None:
+    """Its time is over, and that of the greeting is not, in which the daemon refuses something."""
+    greets, goes_on = tmp_path / "greets", tmp_path / "goes-on"
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"MSG end\0":
+            connection.shutdown(socket.SHUT_RDWR)
+        if packet == b"SUB c" and scripted.seen.count(packet) == 2:
+            connection.send(b"CMSG error\0refused SUB c: no right")
+        if packet == b"CMSG whoami" and scripted.seen.count(b"CMSG whoami") == 2:
+            greets.touch()
+            wait_until(goes_on.exists, "the end of the unwatch")
+        return packet == b"MSG end\0"
+
+    lines = """
+        note() { echo "$1"; }
+        bccn_open -o note -t 60 "$1"
+        bccn_watch a :
+        bccn_subscribe c
+        bccn_publish end
+        until [ -e "$2" ]; do bccn_receive 0 || :; done
+        _bccn_timeout=0
+        bccn_unwatch a || echo "$BCCN_ERROR"
+        _bccn_timeout=60
+        : >"$3"
+        bccn_unwatch b
+        bccn_close
+        """
+    told = "disconnected\nunavailable\nrejected\nreconnected\n"
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        assert run(shell, lines, str(scripted.path), str(greets), str(goes_on)) == told
+    asked = [packet for packet in scripted.seen if b"watch\0" in packet]
+    assert asked == [b"CMSG watch\0a"] * 2 + [b"CMSG unwatch\0a", b"CMSG unwatch\0b"]
+
+
+@each_shell
 def test_errors_name_their_cause(shell: str, tmp_path: Path) -> None:
     script = """
         bccn_publish a b || echo "$? $BCCN_ERROR: $BCCN_TEXT"

@@ -361,3 +361,18 @@ def test_a_request_in_vain_forgets_no_rejection(language: Language, tmp_path: Pa
         finally:
             script.forget()
             driver("close")
+
+
+@each_language
+def test_a_full_daemon_has_a_word(language: Language, tmp_path: Path, start: Start) -> None:
+    """It closes what it has no place for, and a door passes that on."""
+
+    def close(connection: socket.socket, _: bytes) -> bool:
+        connection.send(b"CMSG closing\0limit: at most 1 clients")
+        connection.shutdown(socket.SHUT_RDWR)
+        return True
+
+    with ScriptedDaemon(tmp_path / "bus", close) as daemon:
+        driver = start(language)
+        driver("timeout", str(PATIENCE if language.needs_door else BRIEF))  # the shell tries again for so long
+        assert driver.error("open", str(daemon.path)) == ("limit" if language.needs_door else "unavailable")

@@ -374,5 +374,6 @@ def test_a_full_daemon_has_a_word(language: Language, tmp_path: Path, start: Sta
 
     with ScriptedDaemon(tmp_path / "bus", close) as daemon:
         driver = start(language)
-        driver("timeout", str(PATIENCE if language.needs_door else BRIEF))  # the shell tries again for so long
+        # For so long the shell tries again.
+        driver("timeout", str(PATIENCE if language.needs_door else BRIEF))
         assert driver.error("open", str(daemon.path)) == ("limit" if language.needs_door else "unavailable")

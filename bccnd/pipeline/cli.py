@@ -145,7 +145,7 @@ def parser() -> CommandLine:
         "--keep-days",
         metavar="N",
         type=days,
-        help="remove traffic that is older, and with the next analyse its tables; all is kept by default (maintain)",
+        help="remove older traffic; the next analyse leaves it out of the tables; by default all is kept (maintain)",
     )
     top.add_argument(
         "--json", action="store_true", help="print the findings as one JSON object (report, run)"
@@ -153,7 +153,7 @@ def parser() -> CommandLine:
     top.add_argument(
         "--check",
         action="store_true",
-        help="exit as a check of Nagios: 0 all well, 1 warnings, 2 problems, 3 nothing is known (report, run)",
+        help="exit like a check of Nagios: 0 all well, 1 warnings, 2 problems, 3 nothing is known (report, run)",
     )
     top.add_argument(
         "--max-age",

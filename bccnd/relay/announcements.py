@@ -1,13 +1,15 @@
-"""Which number of each source was the last: nothing else shows the loss of a last message
-(``bccnd/wire/REPAIR.md``, "Announcements").
+"""Announces the last number of each source: nothing else shows the loss of a last message (``bccnd/wire/REPAIR.md``,
+"Announcements").
 
 Rules
-- While this host sends, its daemon announces the last number of each source that spoke, in one datagram every EVERY
-  seconds at most; of a source that has fallen silent twice more, after AGAIN. Then it is silent, too.
-- What finds no room in the datagram goes into the next. New sources come first, with their first number; then those
-  that have been silent for longest. Whoever goes on speaking shows its losses by itself.
-- A source that has just begun is announced at once, as long as few do: a program may say one thing and end, and
-  whoever has lost the first message of a source and got the second knows of it only if this comes between them.
+- While this host sends, its daemon announces the last number of each source that sent something, in one datagram
+  every EVERY seconds at most. It announces a source that has fallen silent twice more, after AGAIN. Then it is
+  silent, too.
+- Sources that do not fit into the datagram wait for the next. New sources come first, with their first number; then
+  those that have been silent for longest. A source that goes on sending shows its losses by itself.
+- A source that has just begun is announced at once, as long as few begin: a program may send one message and end. And
+  a receiver that lost the first message of a source and got the second learns of the first only if this comes between
+  them.
 """
 
 from collections import deque

@@ -5,22 +5,23 @@
     a message above it  ---> held ---> released in order, once nothing below it is missing
 
 Rules
-- A gap belongs to one source and lasts as long as a number of it is missing or a message is held. A source without
-  a gap costs nothing here.
-- Numbers above the last that was heard can be missing as well: its daemon said that it sent them, or a stray hints
-  at them (``dedup``). They hold nothing back but what is above them, and are no losses when they are given up.
-- A number is asked for after a while that is random: a datagram that was overtaken comes meanwhile, and of many who
-  miss it one asks first and is overheard. How long follows RFC 5401, "RandomBackoff": late times are likelier.
-- A number is given up once nothing of its source has come for ``hold_seconds``, in any case after PATIENCE times as
-  long, and when the last request for it was not answered. What is held behind it is released then, never dropped.
-  Of numbers in a row, as a buffer that was full leaves them, requests are counted anew whenever one comes: the others
-  wait for their turn where they are kept.
-- Held messages are bounded for each source and in all. When all are full, the address whose sources hold most gives,
-  and of these the source that holds most: it waits for nothing more.
-- What is missing of a source that is relayed may have been left out on purpose. It is lost only if it was waited for
-  in vain; what is gone was left out.
-- Gaps are bounded, too: of a full table whoever has most gives its oldest (``crowd``), or gets no further one. So one
-  who keeps many gaps open takes repair from nobody else.
+- A gap belongs to one source. It lasts as long as a number of the source is missing or a message is held. A source
+  without a gap costs nothing here.
+- Numbers above the last that was heard can be missing as well: the daemon of the source announced them, or a stray
+  suggests them (``dedup``). They hold back only what is above them, and are no losses when they are given up.
+- A number is asked for after a random time. A datagram that was only overtaken comes in that time, and of many
+  receivers that miss it, one asks first and the others hear that. The time follows RFC 5401, "RandomBackoff": late
+  times are likelier.
+- A number is given up once no missing number of its source has come for ``hold_seconds``, or it has been missing for
+  PATIENCE times as long, or the last request for it was not answered. Messages held behind it are then released,
+  never dropped. A full buffer leaves many consecutive numbers missing. Their requests are counted anew whenever one
+  of them comes, since the others wait for their turn at the sender.
+- Held messages are bounded for each source and in all. When all are full, the address whose sources hold most gives
+  up, and of these the source that holds most: it waits for nothing more.
+- A missing number of a relayed source may have been left out on purpose. It is lost only if waiting for it was in
+  vain. If it is ``gone``, it was left out.
+- Gaps are bounded, too. When the table is full, the owner with most gaps gives up its oldest (``crowd``), or gets no
+  further one. So an owner that keeps many gaps open takes repair from nobody else.
 """
 
 from bisect import bisect_right
@@ -64,8 +65,8 @@ KEPT_SECONDS = 60.0
 
 
 class Missing:
-    """Numbers from ``first`` up to ``after``; ``due``: when to ask for them, and ``ripe``: when that is of use at the
-    soonest; ``asks``: how often somebody did; ``until``: when they are given up in any case.
+    """Numbers from ``first`` up to ``after``. ``due``: when to ask for them; ``ripe``: before this time asking is no
+    use; ``asks``: how often somebody asked; ``until``: when they are given up in any case.
     """
 
     __slots__ = ("after", "asks", "due", "first", "found", "ripe", "until")

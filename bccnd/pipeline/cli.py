@@ -240,7 +240,8 @@ def _start(argv: Sequence[str]) -> int:
 
 @contextmanager
 def _ready(given: argparse.Namespace) -> Iterator[int | None]:
-    """Find out what is wrong before Spark starts, and keep out others that do the same work on the same directory.
+    """Check what can be checked before Spark starts, and keep out others that do the same work on the same
+    directory.
 
     Says how much there is to read, and yields the bytes that all steps read; None if they are not on this machine.
     """

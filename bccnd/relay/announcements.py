@@ -20,16 +20,16 @@ from bccnd.relay.deadlines import Alarm
 from bccnd.wire.repair import last_payload
 
 EVERY = 0.05
-# Announcements a second, and at once, that do not wait so long, as a source has just begun: more programs than begin
-# together, but for a start of the host.
+# Announcements in a second, and at once, that do not wait for EVERY because a source has just begun. That is enough
+# for all programs that begin together, except when the host starts.
 AT_ONCE_PER_SECOND, AT_ONCE_TOGETHER = 20.0, 8.0
 # Seconds from one announcement of a silent source to the next.
 AGAIN = 0.1, 0.4
-# A source is new for so long: by then everybody was told its first number, a few times if it was lost.
+# A source is new for so long: by then every daemon has heard its first number, and a few times in case of loss.
 NEW_SECONDS = 1.0
 # A datagram has no room for more.
 LINES = 64
-# Silent sources that wait to be announced again: a flood of new ones, which come first, keeps no more of them.
+# Silent sources that wait to be announced again, while a flood of new ones, which come first, delays them.
 AGAIN_LIMIT = 4096
 
 

@@ -37,30 +37,30 @@ from bccnd.relay.deadlines import Alarm, Deadlines
 from bccnd.relay.options import Repair
 from bccnd.relay.shares import Shares
 
-# Seconds before a number is asked for, at least, and the further ones that are random.
+# Least seconds before a number is asked for, and the most random seconds on top.
 SOONEST, SPREAD = 0.001, 0.009
-# Seconds before it is asked for again, at least, and the further ones: a sender sends it once in 10 ms.
+# The same before it is asked for again: a sender sends it again once in 10 ms at most.
 AGAIN_SECONDS, AGAIN_SPREAD = 0.011, 0.004
 ASKS_LIMIT = 8
-# Times ``hold_seconds``, however much of the source comes meanwhile.
+# A number is given up after this many times ``hold_seconds``, however much of the source comes meanwhile.
 PATIENCE = 10
 # Sources with a gap, some kilobytes each.
 GAPS_LIMIT = 4096
-# Beside them those that had to give, until what they hold is released: in the next call.
+# Sources beside them that had to give up, until the next call releases what they hold.
 ENDING_LIMIT = 256
-# What a source holds counts in so many bytes, so that most messages cost no accounting.
+# What a source holds is counted in units of so many bytes, so that most messages cost no accounting.
 UNIT_BYTES = 1 << 10
-# Messages of a source released in one call, a millisecond of work for each few who get them; and of all whose time
-# has come, before the next call goes on with the others.
+# Messages of a source that one call releases, a millisecond of work for a few subscribers. After as many of several
+# sources, the next call goes on with the rest.
 RELEASED_AT_ONCE = 256
-# Parts that a gap may be cut into by what is gone, or be given by announcements: to look at all of them takes a tenth
-# of a millisecond. What is cut by messages is bounded by those that may wait.
+# Parts that a gap may get from ``gone`` or from announcements: to look at all of them takes a tenth of a millisecond.
+# The parts that messages cut are bounded by the messages that may wait.
 PARTS_LIMIT = 1024
-# What a held message takes beside its datagram.
+# Bytes that a held message takes beside its datagram.
 ENTRY_BYTES = 200
-# As ``kept`` of a source: nobody keeps what it sends.
+# The value of ``kept`` for a source: nobody keeps what it sends.
 PLAIN = -inf
-# Seconds for which a daemon is taken to keep what a source sends once it has said so.
+# Seconds for which a daemon counts as keeping what a source sends after it has said so.
 KEPT_SECONDS = 60.0
 
 

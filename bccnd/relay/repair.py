@@ -38,44 +38,44 @@ from bccnd.relay.state import State
 from bccnd.wire import repair as wire
 from bccnd.wire.verdict import Verdict
 
-# Seconds before a number is sent again once more: the requests of all who miss it have come by then.
+# Seconds before a number may be sent again once more: the requests of all who miss it have come by then.
 AGAIN_SECONDS = 0.01
-# Seconds between two batches of what is sent again, and datagrams in one.
+# Seconds between two batches of datagrams that are sent again, and datagrams in a batch.
 RESENT_EVERY = 0.001
 RESENT_AT_ONCE = 32
-# Of that, what one host that asks gets before the next has its turn.
+# Datagrams of a batch that one host gets before the next host that asks has its turn.
 RESENT_IN_TURN = 8
-# Ranges of numbers that wait to be sent again: those of some sixteen full requests. A host has at most as many as
-# there is room left: so there is always some.
+# Ranges of numbers that wait to be sent again: those of some sixteen full requests. A host may have at most as many
+# as there is room left, so there is always some room.
 QUEUE_LIMIT = 4096
 # A plain program takes a number further back for a restart of the source (``BCCN1.md``, "Duplicates and restarts").
 PLAIN_REACH = 900
-# How long it is believed that all programs of the segment repair, and of how many sources at most it is known.
+# Seconds for which the answer to "do all programs of the segment repair?" holds, and the sources that it looks at.
 BELIEVED_SECONDS, KNOWN_SOURCES = 1.0, 4096
-# What is looked at a second of the requests, announcements and refusals of one host that alone has any, in lines and
-# ranges, a microsecond each, and MESSAGE_LINES for each message: a daemon in trouble sends a hundred with some ten
-# lines each. A segment of 64 hosts, all of them in trouble, takes an eighth of the time.
+# Lines and ranges of repair messages that are looked at in a second if a single host sends any, a microsecond each.
+# Each message counts as MESSAGE_LINES more. A daemon in trouble sends a hundred messages with some ten lines each. A
+# segment of 64 hosts, all of them in trouble, takes an eighth of the time.
 LINES_PER_SECOND = 1 << 14
 MESSAGE_LINES = 8
-# Of one host a second, sources that begin with an announcement, as nothing of them has come: of the new ones that a
-# host has, few. Each is asked for.
+# Sources of one host, in a second, that may begin with an announcement, because none of their messages has come. Few
+# of the new sources of a host do. Each is asked for.
 BEGUN_PER_SECOND = 64
-# Requests of this daemon a second, and at once.
+# Requests of this daemon in a second, and at once.
 ASKED_PER_SECOND, ASKED_AT_ONCE = 100.0, 20.0
-# What a line takes beside its source, and each of its ranges, mostly: so that a call asks with one request.
+# Typical bytes of a line without its source, and of a range: an estimate, so that a call makes one request.
 LINE_BYTES, RANGE_BYTES = 24, 5
-# Of the ranges of one request, what one gap gets before the next address has its turn.
+# Ranges of a request that one gap gets before the next address has its turn.
 ASKED_IN_TURN = 8
-# Numbers that are to be asked for within so many seconds go into one request, however many requests are left.
+# Numbers that fall due within so many seconds go into one request, however many requests are left.
 SLACK = 0.002
-# What is looked at in one call, a few microseconds each: gaps, what another asks for of what is missing here, and
-# numbers that are to be sent again. A gap counts once more for each so many of its parts.
+# Things that one call looks at, a few microseconds each: gaps, parts of them that another host asks for, and numbers
+# to be sent again. A gap counts once more for each PARTS_A_LOOK of its parts.
 LOOKED_AT_ONCE = 256
 PARTS_A_LOOK = 16
-# Daemons of which the last number is known, so that a copy is told apart.
+# Daemons whose last number is remembered, to recognise copies.
 DAEMONS_LIMIT = 4096
 
-# Of each source the ranges that a message names.
+# The ranges that a message names, for each source.
 Numbers = tuple[tuple[bytes, tuple[range, ...]], ...]
 
 

@@ -24,13 +24,13 @@ from bccnd.relay.effects import Sealed
 from bccnd.relay.options import Repair
 from bccnd.wire.sbus import Memory
 
-# Longer than anybody waits for a message, and than a short break of a link.
+# Longer than any receiver waits for a message, and longer than a short break of a link.
 SILENT_SECONDS = 60.0
-# What may be kept of a source before it is counted, so that most messages cost no accounting.
+# Bytes of a source that may be kept before they are counted, so that most messages cost no accounting.
 UNCOUNTED_BYTES = 4 << 10
-# What a source takes, with what is not counted yet; and a batch and each of its numbers, beside the datagrams.
+# Bytes that a source takes, with those not counted yet; and a batch and each of its numbers, beside the datagrams.
 SOURCE_BYTES, BATCH_BYTES, NUMBER_BYTES = 1024 + UNCOUNTED_BYTES, 320, 80
-# The part of what a source holds that it gives at once, so that looking for who gives is seldom.
+# The part of its datagrams that a source gives up at once, so that the search for one to give up is rare.
 GIVEN_PART = 8
 
 # The first number; the datagrams side by side; where each begins and ends in them, less an offset.

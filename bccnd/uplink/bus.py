@@ -22,12 +22,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
 import bccn
 from bccn.transport import pauses
 from bccnd.beside import answers
+from bccnd.beside.asked import Replies
 from bccnd.errors import RefusedError
 
 # Queues to ask for, in this order: the daemon grants the first that its limits allow, or keeps its own.
@@ -83,7 +85,7 @@ class Bus:
         self.counts = Counter(dict.fromkeys(("heard", "sent", "lost", "refused", *EXPECTED), 0))
         self._joined, self._heard = joined, heard
         self._channel = channel
-        self._answer = answer
+        self._replies = Replies(lambda _: answer())
         self._patterns: frozenset[str] = frozenset()
         self._bridges = False
         self._queue = 0
@@ -108,7 +110,12 @@ class Bus:
             await self._lose(str(error))
 
     async def run(self) -> None:
-        """Hear the segment, over one connection after the other, until cancelled."""
+        """Hear the segment and reply, over one connection after the other, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for work in (self._replies.run(), self._hear()):
+                tasks.create_task(work)
+
+    async def _hear(self) -> None:
         wait = pauses()
         while True:
             pause = 0.0
@@ -216,9 +223,10 @@ class Bus:
             await self.close()
             await self._connect()
             return
-        await client.serve(self._channel, self._reply)
+        asked = partial(self._replies.asked, client)
+        await client.subscribe(self._channel, asked)
         with suppress(bccn.RefusedError):  # it is for ``bccn doctor`` alone
-            await client.serve(answers.CHANNEL, self._reply)
+            await client.subscribe(answers.CHANNEL, asked)
         settled = None
         while settled is not self._patterns:  # a reload may want others meanwhile
             settled = self._patterns
@@ -311,10 +319,3 @@ class Bus:
                 continue
             self.counts["heard"] += 1
             self._heard(message.datagram, message.retained)
-
-    async def _reply(self, request: bccn.Request) -> None:
-        client = self._client
-        if client is not None:
-            with suppress(bccn.BccnError):  # of a connection that ends; ``run`` says why
-                for payload in self._answer():
-                    await client.reply(request, payload)

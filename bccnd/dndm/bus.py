@@ -185,7 +185,8 @@ class Bus:
             case "lost":
                 self.counts["missed"] += notice.count
             case "rejected" | "revoked":
-                self._refuse(notice.count, notice.text)
+                limited = notice.error is not None and notice.error.code == "limit"
+                self._refuse(notice.count, notice.text, HOW_MANY if limited else WHO_MAY)
 
     def _refuse(self, count: int, text: str, remedy: str = WHO_MAY) -> None:
         """Log each refusal once: there are as many texts as channels, and the log has its own limit."""

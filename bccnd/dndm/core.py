@@ -29,6 +29,7 @@ from bccnd.dndm.handshake import has_identity, refusal, rival_loses
 from bccnd.dndm.handshake import message as handshake
 from bccnd.dndm.link import Link
 from bccnd.dndm.options import Options
+from bccnd.dndm.parting import Parting
 from bccnd.dndm.passing import Passing
 from bccnd.dndm.routing import Routing
 from bccnd.dndm.settling import REFRESH_SECONDS, Settling
@@ -75,6 +76,9 @@ class Gateway:
         # Links with frames that wait, in turn.
         self._busy: dict[int, None] = {}
         self._passing = Passing(state, self._routing, self._settling)
+        # At the end: links whose turn to part has not come, and those that are told.
+        self._leaving: dict[int, None] = {}
+        self._parting = Parting(state)
 
     # --- what happens ---
 
@@ -118,6 +122,7 @@ class Gateway:
 
     def closed(self, number: int, at: Moment) -> None:
         """The peer is gone."""
+        self._parting.forget(number)
         if link := self._links.get(number):
             self._forget(link, at)
             self._settling.step(at)
@@ -127,6 +132,7 @@ class Gateway:
 
     def backlog(self, number: int, size: int, at: Moment) -> None:
         """Note how many bytes wait to be written to a link. Call it whenever that changes."""
+        self._parting.backlog(number, size)
         if link := self._links.get(number):
             link.backlog = size
             if size > 2 * self._state.options.backlog + FRAME_LIMIT:
@@ -165,16 +171,23 @@ class Gateway:
                 self._settling.note(route_id)
         for number in list(self._busy)[:1]:
             self._work(self._links[number], at)
+        self._part(at)
         self._settling.step(at)
         for link in list(self._links.values()):
             self._look_after(link, at)
         self._effects += map(Dial, self._book.to_dial(now))
 
     def farewell(self, at: Moment) -> None:
-        """The gateway stops: take back all adverts on links whose end peers do not notice, and forget these links."""
-        for link in [each for each in self._links.values() if each.scheme != "tcp"]:
-            self._settling.part(link, at)
-            self._forget(link, at, replaced=True)
+        """The gateway stops: take back all adverts on links whose end peers do not notice, and forget these links.
+
+        ``tick`` goes on with it; ``parts`` says where it has to.
+        """
+        self._leaving = {link.number: None for link in self._links.values() if link.scheme != "tcp"}
+        self._part(at)
+
+    def parts(self, number: int) -> bool:
+        """Whether a link must still be told that the gateway stops."""
+        return number in self._leaving or number in self._parting
 
     def wants(self, number: int, route: str) -> bool:
         """Whether a message of this route would go anywhere, if it came by this link."""
@@ -197,9 +210,9 @@ class Gateway:
     @property
     def due(self) -> float:
         """When to call ``tick``, in monotonic seconds; it may be too early."""
-        if self._busy or self._settling.waits:
+        if self._busy or self._settling.waits or self._leaving:
             return -inf
-        times = [self._book.next, self._routing.intents.next, self._routing.interests.next]
+        times = [self._parting.due, self._book.next, self._routing.intents.next, self._routing.interests.next]
         for link in self._links.values():
             if link.broadcast:
                 times.append(link.next_refresh)
@@ -363,6 +376,7 @@ class Gateway:
 
     def _forget(self, link: Link, at: Moment, *, replaced: bool = False) -> None:
         del self._links[link.number]
+        self._leaving.pop(link.number, None)
         self._busy.pop(link.number, None)
         self._settling.forget(link)
         self.counts.update(link.counts)
@@ -424,6 +438,15 @@ class Gateway:
             self._tell(link, told, at)
         if link.proven:
             self._share(peer, at, remove=False)
+
+    def _part(self, at: Moment) -> None:
+        """Let one more link go, whose adverts nobody else is told to have ended, and tell some of those that part."""
+        if self._leaving:
+            link = self._links[next(iter(self._leaving))]
+            self._routing.drop_link(link.number)
+            self._forget(link, at, replaced=True)
+            self._parting.begin(link)
+        self._parting.step(at)
 
     def _begin_again(self, link: Link) -> None:
         """The peer has forgotten what it advertised and what it was told: start again."""

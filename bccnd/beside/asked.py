@@ -21,6 +21,7 @@ from bccnd.beside.owed import Owed
 # Seconds until the next try with a daemon that did not allow it.
 REFUSED_SECONDS = 60.0
 WHO_MAY = "[[rights]] in the daemon's settings say who may"
+HOW_MANY = "raise limits in the daemon's settings, then reload bccnd"
 # Seconds between two checks whether the program has its connection.
 LOOK_SECONDS = 0.1
 # Messages that are taken before others have their turn in the loop.
@@ -109,7 +110,8 @@ class Asked:
                 pause = REFUSED_SECONDS
                 if error.text != refusal:
                     refusal = error.text
-                    log.warning("bccn doctor gets no answer", reason=refusal, remedy=WHO_MAY)
+                    remedy = HOW_MANY if error.code == "limit" else WHO_MAY
+                    log.warning("bccn doctor gets no answer", reason=refusal, remedy=remedy)
             except bccn.BccnError:
                 pass  # the other connection reports why
             finally:

@@ -46,6 +46,8 @@ PROBE = b"BCCN1[0]"
 # What the daemon says about it, and what to do.
 NO_RIGHT = "no right to bridge"
 WHO_MAY = "[[rights]] in the daemon's settings say who may"
+HOW_MANY = "raise limits.subscriptions in the daemon's settings, then reload bccnd"
+OLDER = "the daemon may be older than this uplink"
 # The channel of all clients that listen.
 ALL = "!"
 # Seconds for an answer: the daemon may be waiting for its network.
@@ -264,7 +266,7 @@ class Bus:
             except bccn.RefusedError as error:
                 raise RefusedError(f"{error.text}; {WHO_MAY}") from None
             except bccn.RejectedError as error:
-                raise RefusedError(f"{error}; the daemon may be older than this uplink") from None
+                raise RefusedError(f"{error}; {HOW_MANY if error.code == 'limit' else OLDER}") from None
 
     async def _subscribed(self, client: bccn.AsyncClient, pattern: str) -> bccn.AsyncSubscription | None:
         """The subscription; None if it is for directed messages, and the daemon is too old for these."""

@@ -76,9 +76,7 @@ class Gateway:
         # Links with frames that wait, in turn.
         self._busy: dict[int, None] = {}
         self._passing = Passing(state, self._routing, self._settling)
-        # At the end: links whose turn to part has not come, and those that are told.
-        self._leaving: dict[int, None] = {}
-        self._parting = Parting(state)
+        self._parting = Parting(state, self._leave)
 
     # --- what happens ---
 
@@ -171,23 +169,19 @@ class Gateway:
                 self._settling.note(route_id)
         for number in list(self._busy)[:1]:
             self._work(self._links[number], at)
-        self._part(at)
+        self._parting.step(at)
         self._settling.step(at)
         for link in list(self._links.values()):
             self._look_after(link, at)
         self._effects += map(Dial, self._book.to_dial(now))
 
     def farewell(self, at: Moment) -> None:
-        """The gateway stops: take back all adverts on links whose end peers do not notice, and forget these links.
-
-        ``tick`` goes on with it; ``parts`` says where it has to.
-        """
-        self._leaving = {link.number: None for link in self._links.values() if link.scheme != "tcp"}
-        self._part(at)
+        """The end: take back adverts where peers notice no end, and forget these links; ``tick`` goes on."""
+        self._parting.begin(at)
 
     def parts(self, number: int) -> bool:
         """Whether a link must still be told that the gateway stops."""
-        return number in self._leaving or number in self._parting
+        return number in self._parting
 
     def wants(self, number: int, route: str) -> bool:
         """Whether a message of this route would go anywhere, if it came by this link."""
@@ -210,7 +204,7 @@ class Gateway:
     @property
     def due(self) -> float:
         """When to call ``tick``, in monotonic seconds; it may be too early."""
-        if self._busy or self._settling.waits or self._leaving:
+        if self._busy or self._settling.waits:
             return -inf
         times = [self._parting.due, self._book.next, self._routing.intents.next, self._routing.interests.next]
         for link in self._links.values():
@@ -376,7 +370,6 @@ class Gateway:
 
     def _forget(self, link: Link, at: Moment, *, replaced: bool = False) -> None:
         del self._links[link.number]
-        self._leaving.pop(link.number, None)
         self._busy.pop(link.number, None)
         self._settling.forget(link)
         self.counts.update(link.counts)
@@ -439,14 +432,10 @@ class Gateway:
         if link.proven:
             self._share(peer, at, remove=False)
 
-    def _part(self, at: Moment) -> None:
-        """Let one more link go, whose adverts nobody else is told to have ended, and tell some of those that part."""
-        if self._leaving:
-            link = self._links[next(iter(self._leaving))]
-            self._routing.drop_link(link.number)
-            self._forget(link, at, replaced=True)
-            self._parting.begin(link)
-        self._parting.step(at)
+    def _leave(self, link: Link, at: Moment) -> None:
+        """Forget a link at the end: nobody else is told that its adverts end."""
+        self._routing.drop_link(link.number)
+        self._forget(link, at, replaced=True)
 
     def _begin_again(self, link: Link) -> None:
         """The peer has forgotten what it advertised and what it was told: start again."""
@@ -468,21 +457,9 @@ class Gateway:
 
     def _told_of(self, link: Link, message: pb.Peers | pb.Addrbook, at: Moment) -> str:
         """Note addresses of other peers. Returns what is wrong with one of them; the others are noted."""
-        entries = [*message.entries] if isinstance(message, pb.Addrbook) else [None] * len(message.ids)
-        texts = message.ids if isinstance(message, pb.Peers) else [each.peer for each in message.entries]
-        wrong = ""
-        for text, entry in zip(texts, entries, strict=True):
-            try:
-                peer = peers.parse(text)
-            except DndmError:
-                wrong = "peer"
-                continue
-            if isinstance(message, pb.Peers) and message.remove:
-                self._book.taken_back(peer, link.number)
-            elif not self._state.options.strict and not self._book.told(
-                peer, link.number, at.monotonic, entry
-            ):
-                link.counts["peers not noted"] += 1
+        strict = self._state.options.strict
+        wrong, not_noted = self._book.heard(message, link.number, at.monotonic, strict=strict)
+        link.counts.update({"peers not noted": not_noted} if not_noted else {})
         return wrong
 
     # --- adverts ---

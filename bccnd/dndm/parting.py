@@ -5,7 +5,7 @@ Rules
 - Who does not read is told nothing until it does: it holds up neither the others nor the end.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 
 from bccnd.dndm.link import Link
@@ -21,24 +21,27 @@ FULL_BYTES = 16_384
 
 
 class Parting:
-    """Links that the core has forgotten, and that are still told so. ``due``: when to call ``step``."""
+    """``leave(link, at)`` has the core forget a link. ``due``: when to call ``step``."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, leave: Callable[[Link, Moment], None]) -> None:
         self._state = state
-        # Links that may be told more, in turn, and those for which too much waits.
+        self._leave = leave
+        # Links whose turn has not come; those that may be told more, in turn; those for which too much waits.
+        self._waiting: list[int] = []
         self._ready: dict[int, tuple[Link, Iterator[Known]]] = {}
         self._full: dict[int, tuple[Link, Iterator[Known]]] = {}
 
     def __contains__(self, number: int) -> bool:
-        return number in self._ready or number in self._full
+        return number in self._waiting or number in self._ready or number in self._full
 
     @property
     def due(self) -> float:
-        return -inf if self._ready else inf
+        return -inf if self._waiting or self._ready else inf
 
-    def begin(self, link: Link) -> None:
-        if link.peer:
-            self._ready[link.number] = link, farewell(link.intents, link.interests)
+    def begin(self, at: Moment) -> None:
+        """The gateway stops. Peers notice the end of TCP by themselves."""
+        self._waiting = [link.number for link in self._state.links.values() if link.scheme != "tcp"]
+        self.step(at)
 
     def backlog(self, number: int, size: int) -> None:
         """As of the core."""
@@ -51,6 +54,11 @@ class Parting:
         self._full.pop(number, None)
 
     def step(self, at: Moment) -> None:
+        link = self._state.links.get(self._waiting.pop()) if self._waiting else None
+        if link is not None:
+            self._leave(link, at)
+            if link.peer:
+                self._ready[link.number] = link, farewell(link.intents, link.interests)
         for _ in range(STEP):
             if not self._ready:
                 break

@@ -94,9 +94,11 @@ func TestAWatchGivenUpEndsNoOtherCall(t *testing.T) {
 	must(t, <-second)
 	must(t, bus.Barrier(ctx))
 	same(t, len(seen), 0)
-	go func() { must(t, bus.Unwatch(ctx, "a")) }()
+	unwatched := make(chan error)
+	go func() { unwatched <- bus.Unwatch(ctx, "a") }()
 	same(t, <-seen, "CMSG unwatch\x00a")
 	say(conn, "CMSG unwatch\x00a")
+	must(t, <-unwatched)
 
 	giveUp, first = begin()
 	giveUpToo, second := begin()

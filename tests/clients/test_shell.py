@@ -177,7 +177,7 @@ def test_closed_streams_do_not_get_the_bus(daemon: DaemonProcess, shell: str, st
         bccn_open "$1" || exit
         bccn_subscribe bait
         bccn_publish bait 'MSG stolen'
-        bccn_receive 10 || exit
+        bccn_receive 30 || exit
         printf '%s\n' "$BCCN_PAYLOAD"
         printf '%s\n' "$BCCN_PAYLOAD" >&2
         bccn_publish done "$BCCN_PAYLOAD"
@@ -201,10 +201,10 @@ def test_text_and_bytes(daemon: DaemonProcess, shell: str) -> None:
         bccn_publish a 'back\slash \n and
         two lines
 '
-        bccn_receive 5
+        bccn_receive 30
         printf '[%s]' "$BCCN_PAYLOAD" "$BCCN_RAW"
         bccn_publish -b a 'x\0000y\0377\0012'
-        bccn_receive 5
+        bccn_receive 30
         printf '[%s]' "$BCCN_RAW" | od -An -c | tr -d ' \n'
         printf '[%s]' "${#BCCN_PAYLOAD}"
         """
@@ -331,7 +331,7 @@ def test_a_child_has_a_connection_of_its_own(daemon: DaemonProcess, shell: str) 
         mine=$BCCN_NAME
         bccn_subscribe a
         (bccn_publish a "from the child"; bccn_barrier; echo "$BCCN_NAME") | sed "s|^$mine/[0-9]*$|its own|"
-        bccn_receive 5
+        bccn_receive 30
         echo "$BCCN_PAYLOAD ${BCCN_SRC%/*}" | sed "s|$mine|parent|"
         """
     assert run(shell, script, str(daemon.socket)) == "its own\nfrom the child parent\n"

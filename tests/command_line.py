@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,15 @@ from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-m", "bccnd.cli"]
+HOUR = 3600
+# An hour has passed as soon as there is a file of this name.
+WITH_CLOCK = f"""
+import os, sys, time
+clock, true_time = sys.argv.pop(1), time.monotonic
+time.monotonic = lambda: true_time() + {HOUR} * os.path.exists(clock)
+from bccnd.cli import main
+sys.exit(main())
+"""
 
 
 def environment(socket: Path | str) -> dict[str, str]:
@@ -36,9 +46,26 @@ def bccn(
 
 def start(daemon: DaemonProcess | Path, *arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
     """Start in the background; pipes unless ``settings`` say otherwise."""
+    return _begin(daemon, [*COMMAND, *arguments], settings)
+
+
+def start_with_clock(daemon: DaemonProcess, clock: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """The same. ``hour_passes`` ends its time, however long the test takes until then."""
+    return _begin(daemon, [sys.executable, "-c", WITH_CLOCK, str(clock), *arguments], {})
+
+
+def hour_passes(daemon: DaemonProcess, clock: Path, channel: str, is_noticed: Callable[[], object]) -> None:
+    """A message on this channel, which it hears and passes over, has it look at its clock."""
+    clock.touch()
+    wait_until(lambda: publish(daemon, (channel, b"")) or is_noticed(), "it to see that its time is over")
+
+
+def _begin(
+    daemon: DaemonProcess | Path, command: list[str], settings: dict[str, Any]
+) -> subprocess.Popen[bytes]:
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen(
-        mortal([*COMMAND, *arguments]),
+        mortal(command),
         env=environment(daemon if isinstance(daemon, Path) else daemon.socket),
         **pipes | settings,
     )

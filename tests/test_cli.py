@@ -14,7 +14,7 @@ import pytest
 from bccnd import __version__
 from bccnd.commands.parsers import COMMANDS
 from bccnd.process.standard_streams import printable
-from tests.command_line import ROOT, bccn, ended, environment, start
+from tests.command_line import PATIENT, ROOT, bccn, ended, environment, start
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PACKET_LIMIT, PATIENCE, PacketClient, crowded, wait_until
 from tests.plain_bccn import datagram, plain_socket
@@ -184,7 +184,7 @@ def test_what_strangers_wrote_moves_no_cursor(
 
         write(1)
         wait_until(lambda: stranger.status()["counters"]["accepted"], "the source to be known")
-        process = start(daemon, *words)
+        process = start(daemon, *words, command=PATIENT)
         for number in count(2):
             if process.poll() is not None:
                 break

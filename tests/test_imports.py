@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "reload": {"wire", "relay", "process"},
     "report": {"relay", "wire"},
     "daemon": {"wire", "relay", "net", "process", "reload", "report", "restart"},
-    "restart": {"wire", "relay", "net", "process"},
+    "restart": {"process"},
     "pipeline": {"bccn", "wire", "process", "recorder"},
     "recorder": {"bccn", "wire", "process"},
     "cli": {"bccn", "commands", "process"},
@@ -199,11 +199,17 @@ def test_imports_point_one_way(path: Path) -> None:
     assert {name for name in wanted if not is_within(name, allowed)} == set()
 
 
+@pytest.mark.parametrize("part", ALLOWED)
+def test_a_part_imports_all_that_its_rule_allows(part: str) -> None:
+    wanted = {name for path in MODULES if part_of(module_name(path)) == part for name in imports_of(path)}
+    assert {each for each in ALLOWED[part] if not any(is_within(name, {each}) for name in wanted)} == set()
+
+
 @pytest.mark.parametrize("path", MODULES, ids=module_id)
 def test_only_the_daemon_joins_relay_and_net(path: Path) -> None:
     parts = {part_of(name) for name in imports_of(path)}
     if {"relay", "net"} <= parts:
-        assert part_of(module_name(path)) in {"daemon", "restart"}
+        assert part_of(module_name(path)) == "daemon"
 
 
 # Modules of other parts that decide and do nothing else.
@@ -246,13 +252,13 @@ def test_the_python_client_needs_only_the_standard_library(path: Path) -> None:
 
 
 def test_the_client_knows_its_way_through_a_door_at_one_place() -> None:
-    """``bccn.transport`` imports it for the address of a door. Of the client it knows the lowest floor alone."""
+    """``bccn.session`` imports it for the address of a door. Of the client it knows the lowest floor alone."""
     knowing = [
         module_name(path)
         for path in CLIENT_MODULES
         if {"bccn_door", "bpmux"} & {part_of(name) for name in imports_of(path)}
     ]
-    assert knowing == ["bccn.transport"]
+    assert knowing == ["bccn.session"]
     known = {name for path in DOOR_MODULES for name in imports_of(path) if part_of(name) == "bccn"}
     assert {name.rpartition(".")[0] for name in known} == {"bccn.errors", "bccn.transport"}
 
@@ -262,11 +268,11 @@ def test_bpmux_is_pure_and_stands_alone(path: Path) -> None:
     assert {name.split(".")[0] for name in imports_of(path)} <= sys.stdlib_module_names - NOT_PURE | {"bpmux"}
 
 
-ACYCLIC = [*MODULES, *DOOR_MODULES, *BPMUX_MODULES]
+ACYCLIC = [*MODULES, *CLIENT_MODULES, *DOOR_MODULES, *BPMUX_MODULES]
 
 
 def imported_modules(path: Path) -> set[str]:
-    """The modules of bccnd, bccn_door or bpmux that one imports, whatever it names of them."""
+    """The modules of the project that one imports, whatever it names of them."""
     others = {module_name(each) for each in ACYCLIC if each != path}
     return {name if name in others else name.rpartition(".")[0] for name in imports_of(path)} & others
 

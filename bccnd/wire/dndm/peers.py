@@ -62,10 +62,6 @@ class Peer:
         """Whether the peer may publish a route with this path: its own is a beginning, token by token."""
         return not self.path or f"{path}.".startswith(f"{self.path}.")
 
-    def covers_as_text(self, path: str) -> bool:
-        """The same as public peers see it: ``example.foo`` covers ``example.foobar``, too."""
-        return path.startswith(self.path)
-
     def serial(self) -> Serial:
         """The settings of its line, 115200 8N1 where it says nothing. Raises ``DndmError``."""
         baud, bits = self.param("baud") or str(BAUD), self.param("bits") or "8"

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from os import PathLike, getpid, register_at_fork
+from os import PathLike, environ, fspath, getpid, register_at_fork
 from time import monotonic
 from weakref import WeakSet
 
@@ -35,19 +35,34 @@ from bccn.errors import BccnError, ProtocolError, RejectedError, UnavailableErro
 from bccn.exchange import FOREVER, Entry, Exchanges, Pending
 from bccn.inbox import MESSAGE_COST, NOTICES_LIMIT, Inbox, Notice
 from bccn.protocol import PACK, Batches, Message, build_control, build_sub, is_number, parse, unpack
-from bccn.transport import BUSY, NO_SIGNAL, PACKET_LIMIT, READABLE, WRITABLE, Transport, pauses, transport_to
+from bccn.transport import BUSY, NO_SIGNAL, PACKET_LIMIT, READABLE, WRITABLE, Credentials, Transport, pauses
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
     from bccn.options import Format, Queue, Separator, Tap
     from bccn.readiness import Readiness
 
+# What the address of a door begins with; all else is the path of a daemon's socket.
+DOORS = ("unix:", "tls:", "ws:", "wss:")
 # Bytes of messages read but not taken. A client that waits for an answer reads on above it; it asks nothing more.
 BACKLOG_LIMIT = 64 * 1024 * 1024
 # Bytes of messages above which such a client drops them. What a daemon queues before an answer is less.
 FLOOD_LIMIT = 2 * BACKLOG_LIMIT
 # Packets that who waits for a message or an answer reads at once: each look at how things stand has a price, too.
 READ_LIMIT = 64
+
+
+def transport_to(path: str | PathLike[str] | None, credentials: Credentials) -> Transport:
+    """A connection to the daemon at a socket, or through the door at an address; None: as the environment says.
+
+    $BCCN_SOCKET goes before $BCCN_CONNECT: who sets both means the latter for programs that need a door.
+    """
+    address = fspath(path or environ.get("BCCN_SOCKET") or environ.get("BCCN_CONNECT", ""))
+    if not address.startswith(DOORS):
+        return Transport(address)
+    from bccn_door.carrier import StreamTransport  # few programs need it
+
+    return StreamTransport(address, credentials)
 
 
 def cannot_send(_packet: bytes, _flags: int) -> int:

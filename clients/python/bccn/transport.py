@@ -30,9 +30,6 @@ MEMORY_PAUSE = 0.001
 # Bytes; no packet is longer (``clients/PROTOCOL.md``, "The socket").
 PACKET_LIMIT = 128 * 1024
 
-# What the address of a door begins with; all else is the path of a daemon's socket.
-DOORS = ("unix:", "tls:", "ws:", "wss:")
-
 READABLE, WRITABLE = select.POLLIN, select.POLLOUT
 # Plain integers: the enums of the socket module cost a conversion for each packet.
 NO_SIGNAL, REAL_SIZE = int(socket.MSG_NOSIGNAL), int(socket.MSG_TRUNC)
@@ -150,19 +147,6 @@ class Transport:
             with suppress(OSError):  # the daemon has closed it, or this is the second call
                 self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-
-
-def transport_to(path: Path | None, credentials: Credentials) -> Transport:
-    """A connection to the daemon at a socket, or through the door at an address; None: as the environment says.
-
-    $BCCN_SOCKET goes before $BCCN_CONNECT: who sets both means the latter for programs that need a door.
-    """
-    address = os.fspath(path or os.environ.get("BCCN_SOCKET") or os.environ.get("BCCN_CONNECT", ""))
-    if not address.startswith(DOORS):
-        return Transport(address)
-    from bccn_door.carrier import StreamTransport  # few programs need it
-
-    return StreamTransport(address, credentials)
 
 
 def off_standard(opened: socket.socket) -> socket.socket:

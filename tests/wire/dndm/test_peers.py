@@ -32,7 +32,6 @@ def test_a_wrong_peer_is_refused(vector: dict[str, Any]) -> None:
 def test_a_path_covers_what_the_vector_says(vector: dict[str, Any]) -> None:
     peer = parse(f"tcp://a:1/{vector['peer_path']}")
     assert peer.covers(vector["path"]) is vector["covers"]
-    assert peer.covers_as_text(vector["path"]) is vector["public"]
 
 
 def test_both_forms_of_a_device_are_one_place() -> None:

@@ -1,9 +1,10 @@
 """The counters of a gateway, for metrics, and the losses among them."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from bccnd.dndm.link import Link
+from bccnd.wire.dndm.peers import Peer
 
 # Counters of a link: messages that did not go where somebody wanted them.
 LOST = ("slow", "too large", "too large for the host", "too large for the segment")
@@ -16,6 +17,10 @@ LOST_THERE = {
 }
 # Counters of a link that are no fault of the peer.
 QUIET = ("faults", "again", "hops", "pong", "RESULT", "NOTIFY_INTENT")
+
+
+# The label of peers that the settings do not name: each could bring a new name with every connection.
+OTHERS = "others"
 
 
 def counted(ended: Counter[str], links: Iterable[Link]) -> Counter[str]:
@@ -46,3 +51,17 @@ def faults(counts: Counter[str]) -> dict[str, int]:
         for name, count in counts.items()
         if name not in others and not name.startswith("closed: ")
     }
+
+
+def latencies(links: Iterable[Link], whence: Mapping[int, Peer], named: Iterable[Peer]) -> dict[str, float]:
+    """Seconds from a PING to its PONG, the last time: of each ``named`` peer, and the longest of ``OTHERS``.
+
+    ``whence``: where links lead, by number, which no peer can choose.
+    """
+    names = {peer.place: str(peer) for peer in named}
+    found: dict[str, float] = {}
+    for link in links:
+        if link.peer is not None and link.latency is not None:
+            name = names.get(whence[link.number].place, OTHERS)
+            found[name] = max(link.latency, found.get(name, 0.0))
+    return found

@@ -5,7 +5,8 @@ Rules
   in a row, when its teller takes it back, or when its teller goes; if it is busy then, as soon as it is not.
 - A link may name TOLD_LIMIT peers, and all links together ENTRIES_LIMIT. Only TCP addresses in certain networks
   count: a device belongs to its host, and host names are not taken. DIALS_LIMIT are dialled at a time.
-- The wait between two attempts grows from ``first`` seconds to ``longest``. Looking for a device costs nothing.
+- The wait between two attempts grows from ``first`` seconds to ``longest``, each time by ``growth`` times itself: so
+  public peers mean ``backoff_multiplier``. Looking for a device costs nothing.
 """
 
 import math
@@ -118,7 +119,7 @@ class Addrbook:
     ) -> tuple[str, int]:
         """A peer has named others. Returns what is wrong with one of them, and how many are not noted.
 
-        ``strict``: none is noted, and none counts as not noted.
+        None counts as not noted if none may be: in a ``strict`` gateway, and without ``networks``.
         """
         entries = [*message.entries] if isinstance(message, pb.Addrbook) else [None] * len(message.ids)
         texts = message.ids if isinstance(message, pb.Peers) else [each.peer for each in message.entries]
@@ -131,7 +132,7 @@ class Addrbook:
                 continue
             if isinstance(message, pb.Peers) and message.remove:
                 self.taken_back(peer, teller)
-            elif not strict:
+            elif self.networks and not strict:
                 not_noted += not self.told(peer, teller, now, entry)
         return wrong, not_noted
 

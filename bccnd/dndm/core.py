@@ -41,7 +41,7 @@ from bccnd.relay.moment import Moment
 from bccnd.wire.dndm import messages_pb2 as pb
 from bccnd.wire.dndm import peers, routes
 from bccnd.wire.dndm.frame import FRAME_LIMIT, Frame
-from bccnd.wire.dndm.messages import Known, decode
+from bccnd.wire.dndm.messages import Known, decode_header, decode_message
 
 HANDSHAKE_SECONDS = 10.0
 PING_SECONDS = 10.0
@@ -301,27 +301,25 @@ class Gateway:
             self._close(link, "frame", at)
 
     def _frame(self, link: Link, frame: Frame, at: Moment) -> None:
+        header = pb.Header()
         try:
-            header, message = decode(frame)
+            header = decode_header(frame)
+            message = decode_message(header, frame.message)
         except DndmError as error:
-            self._fault(link, error.rule, at)
-            return
-        header.receive_timestamp = at.unix_ns
-        link.heard = at.monotonic
-        if link.peer is None and not isinstance(message, pb.Handshake | pb.Ping | pb.Pong | pb.Result):
-            self._close(link, "before the handshake", at)
-            return
-        wrong = self._heard(link, header, message, at)
+            wrong = error.rule
+        else:
+            header.receive_timestamp = at.unix_ns
+            link.heard = at.monotonic
+            if link.peer is None and not isinstance(message, pb.Handshake | pb.Ping | pb.Pong | pb.Result):
+                self._close(link, "before the handshake", at)
+                return
+            wrong = self._heard(link, header, message, at)
         if link.number not in self._links:
             return
         if wrong:
             self._fault(link, wrong, at)
-        if (
-            header.want_result
-            and not link.broadcast
-            and header.type != pb.RESULT
-            and link.number in self._links
-        ):
+        wants = header.want_result and header.type != pb.RESULT and not link.broadcast
+        if wants and link.number in self._links:
             result = pb.Result(nonce=header.timestamp, error=1 if wrong else 0, description=wrong)
             self._tell(link, result, at)
 

@@ -29,4 +29,6 @@ def render(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
         ("closed_links", "Connections that the gateway has ended, by reason.", "reason", snapshot["closed"]),
         ("faults", "Frames and adverts of peers that were refused, by reason.", "rule", snapshot["faults"]),
     ]
-    return text("bccnd_dndm", snapshot, _COUNTERS, _GAUGES, labelled, accept)
+    about = "From a PING to its PONG, the last time: of each peer of dial, and the longest of all others."
+    gauges = [("peer_latency_seconds", about, "peer", snapshot["latencies"])]
+    return text("bccnd_dndm", snapshot, _COUNTERS, _GAUGES, labelled, accept, gauges)

@@ -234,7 +234,8 @@ class Service(Program[DndmSettings]):
         if lost[TOO_LARGE] and not self._too_large_told:
             self._too_large_told = True
             log.warning(
-                "messages do not fit a datagram: programs of this host and peers get them", see="local/dndm/"
+                "messages do not fit a datagram: only peers and programs of this host get them",
+                see="local/dndm/",
             )
         more = {name: n - self._lost.get(name, 0) for name, n in lost.items() if n > self._lost.get(name, 0)}
         more.pop(TOO_LARGE, None)
@@ -297,6 +298,7 @@ class Service(Program[DndmSettings]):
             "lost": account.lost(counts, self.bus.counts),
             "closed": account.closed(counts),
             "faults": account.faults(counts),
+            "latencies": account.latencies(links, self._whence, expected(self._settings)),
         }
         return render(snapshot, accept)
 

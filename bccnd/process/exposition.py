@@ -22,8 +22,8 @@ from prometheus_client.registry import Collector
 Snapshot = Mapping[str, Any]
 # A metric without a label: name without the program's and _total, key in the snapshot, description.
 Plain = tuple[str, str, str]
-# A counter with one: name, description, label, and its values.
-Labelled = tuple[str, str, str, Mapping[str, int]]
+# A metric with one: name, description, label, and its values.
+Labelled = tuple[str, str, str, Mapping[str, float]]
 
 OPENMETRICS = "application/openmetrics-text"
 
@@ -38,12 +38,14 @@ def text(
     gauges: Iterable[Plain],
     labelled: Iterable[Labelled],
     accept: str,
+    labelled_gauges: Iterable[Labelled] = (),
 ) -> tuple[bytes, str]:
     """The text and its content type, in the format that the Accept header ``accept`` asks for. Names begin with
-    ``program``.
+    ``program``. ``labelled``: counters.
     """
+    families = _families(program, snapshot, counters, gauges, labelled, labelled_gauges)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(_families(program, snapshot, counters, gauges, labelled)))
+    registry.register(_Collected(families))
     # Nothing else of the header: the library raises on a version that is none, and sends back what it finds there.
     encode, content_type = choose_encoder(OPENMETRICS if OPENMETRICS in accept else "")
     return encode(registry), content_type
@@ -66,6 +68,7 @@ def _families(
     counters: Iterable[Plain],
     gauges: Iterable[Plain],
     labelled: Iterable[Labelled],
+    labelled_gauges: Iterable[Labelled],
 ) -> Iterator[Metric]:
     build = GaugeMetricFamily(f"{program}_build_info", "Versions; always 1.", labels=["version", "python"])
     build.add_metric([snapshot["version"], "{}.{}.{}".format(*sys.version_info)], 1)
@@ -74,11 +77,12 @@ def _families(
         yield CounterMetricFamily(f"{program}_{name}", about, value=snapshot[key])
     for name, key, about in gauges:
         yield GaugeMetricFamily(f"{program}_{name}", about, value=snapshot[key])
-    for name, about, label, counts in labelled:
-        family = CounterMetricFamily(f"{program}_{name}", about, labels=[label])
-        for value, count in sorted(counts.items()):
-            family.add_metric([value], count)
-        yield family
+    for kind, metrics in (CounterMetricFamily, labelled), (GaugeMetricFamily, labelled_gauges):
+        for name, about, label, values in metrics:
+            family = kind(f"{program}_{name}", about, labels=[label])
+            for of, value in sorted(values.items()):
+                family.add_metric([of], value)
+            yield family
     yield from _process()
 
 

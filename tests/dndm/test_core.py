@@ -246,6 +246,14 @@ def test_a_result_answers_what_wants_one(message: Known | bytes, error: str) -> 
     assert pb.Result() not in told(one.hears(1, message, route=ROUTE), 1)
 
 
+def test_what_cannot_be_read_has_a_result_too() -> None:
+    one = One()
+    one.peer(1)
+    effects = one.hears(1, b"\xff", type=pb.INTENT, want_result=True)
+    assert told(effects, 1) == [pb.Result(nonce=7, error=1, description="content")]
+    assert one.core.counts["closed: faults"] == 0
+
+
 def test_a_result_wants_no_result() -> None:
     one = One()
     one.peer(1)

@@ -105,7 +105,7 @@ def test_what_fits_no_datagram_stays_on_the_host(here: Site) -> None:
         assert sorted(heard) == [(CHANNEL, 5), (CHANNEL, 100), (LOCAL, 5), (LOCAL, 100), (LOCAL, 60_000)]
         program.publish(LOCAL, bytes(50_000))
         other.until(lambda: len(other.messages()) == len(sizes) + 1)
-    event = "messages do not fit a datagram: programs of this host and peers get them"
+    event = "messages do not fit a datagram: only peers and programs of this host get them"
     wait_until(lambda: gateway.logged(event), "the line about large messages")
 
 
@@ -320,6 +320,15 @@ def test_who_comes_from_elsewhere_is_not_let_in(tmp_path: Path, here: Site) -> N
         wait_until(lambda: gateway.logged("not reloaded, the old settings stay"), "the refusal")
 
 
+def _scraped(metrics: Path) -> bytes:
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(PATIENCE)
+        asking.connect(str(metrics))
+        asking.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        with asking.makefile("rb") as answer:
+            return answer.read()
+
+
 def test_metrics_say_what_happens(tmp_path: Path, here: Site) -> None:
     daemon, _, _ = here
     where, metrics = free_address(), tmp_path / "metrics"
@@ -327,13 +336,13 @@ def test_metrics_say_what_happens(tmp_path: Path, here: Site) -> None:
     with DndmProcess(tmp_path / "g", daemon.socket, *flags), dialled(where) as robot:
         robot.advert("INTEREST", ROUTE)
         robot.until(lambda: robot.offered(ROUTE))
-        with socket.socket(socket.AF_UNIX) as asking:
-            asking.settimeout(PATIENCE)
-            asking.connect(str(metrics))
-            asking.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-            text = b""
-            while more := asking.recv(65536):
-                text += more
+        text = _scraped(metrics)
         assert b"bccnd_dndm_peers 1.0" in text
         assert b"bccnd_dndm_interests 1.0" in text
         assert b"bccnd_dndm_daemon_connected 1.0" in text
+
+        def is_measured() -> bool:
+            robot.settle()  # it answers a PING of the gateway, too
+            return b'bccnd_dndm_peer_latency_seconds{peer="others"} ' in _scraped(metrics)
+
+        wait_until(is_measured, "the latency")

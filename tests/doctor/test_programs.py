@@ -56,7 +56,7 @@ def trouble(peer: str, kind: str, **more: Any) -> dict[str, Any]:
         ({"more_troubles": 5}, "5 more peers in trouble", "journalctl"),
         ({"not_accepted": 1}, "1 connection came from networks that accept does not name", "add their network"),
         ({"lost": {"too large for the segment": 12}},
-         "12 messages too large for a datagram: programs of this host alone got it, on local/dndm/", "1200 bytes"),
+         "12 messages too large for a datagram of the segment: only peers and local/dndm/", "1200 bytes"),
         ({"unheard": 12, "unwatched": 1}, "the daemon has no room for 12 interests and 1 intent of peers",
          "raise limits.subscriptions, reload bccnd, then bccnd-dndm"),
     ],

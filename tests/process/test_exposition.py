@@ -11,7 +11,8 @@ SNAPSHOT = {"version": "1.2", "n": 7, "room": 3}
 def of(accept: str) -> tuple[bytes, str]:
     counters, gauges = [("messages", "n", "Messages.")], [("room", "room", "Room.")]
     labelled = [("dropped", "By reason.", "reason", {"late": 2, "early": 1})]
-    return text("prog", SNAPSHOT, counters, gauges, labelled, accept)
+    levels = [("delay_seconds", "By peer.", "peer", {"b": 0.5, "a": 2})]
+    return text("prog", SNAPSHOT, counters, gauges, labelled, accept, levels)
 
 
 def test_names_begin_with_the_program():
@@ -21,6 +22,9 @@ def test_names_begin_with_the_program():
     assert [found[name].samples[0].value for name in ("prog_messages", "prog_room")] == [7, 3]
     dropped = [(sample.labels["reason"], sample.value) for sample in found["prog_dropped"].samples]
     assert dropped == [("early", 1), ("late", 2)]
+    assert found["prog_delay_seconds"].type == "gauge"
+    delays = [(sample.labels["peer"], sample.value) for sample in found["prog_delay_seconds"].samples]
+    assert delays == [("a", 2), ("b", 0.5)]
     assert found["process_resident_memory_bytes"].samples[0].value > 1 << 20
 
 

@@ -42,18 +42,29 @@ def decode(frame: Frame) -> tuple[pb.Header, Known | bytes]:
 
     A headerless frame has an empty header, of the unspecified type.
     """
+    header = decode_header(frame)
+    return header, decode_message(header, frame.message)
+
+
+def decode_header(frame: Frame) -> pb.Header:
+    """As ``decode``."""
     header = pb.Header()
     _parse(header, frame.header or b"")
+    return header
+
+
+def decode_message(header: pb.Header, data: bytes) -> Known | bytes:
+    """As ``decode``."""
     kind = KINDS.get(header.type)
     if kind is None:
-        return header, frame.message
-    if len(frame.message) > CONTROL_LIMIT:
-        raise DndmError("size", f"{len(frame.message)} bytes of {kind.__name__}, at most {CONTROL_LIMIT}")
+        return data
+    if len(data) > CONTROL_LIMIT:
+        raise DndmError("size", f"{len(data)} bytes of {kind.__name__}, at most {CONTROL_LIMIT}")
     message = kind()
-    _parse(message, frame.message)
+    _parse(message, data)
     if _entries(message) > ENTRIES_LIMIT:
         raise DndmError("entries", f"{_entries(message)} in {kind.__name__}, at most {ENTRIES_LIMIT}")
-    return header, message
+    return message
 
 
 def encode(message: Known, timestamp: int, route: str = "") -> bytes:

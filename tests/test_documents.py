@@ -277,7 +277,7 @@ def test_no_file_is_left_half_merged() -> None:
 
 
 def test_every_table_of_the_pipeline_is_listed() -> None:
-    listed = [coded(table)[0] for table, _ in rows(section("bccnd/pipeline/README.md", "What comes of it"))]
+    listed = [coded(table)[0] for table, _ in rows(section("bccnd/pipeline/README.md", "What it makes"))]
     assert listed == list(TABLES)
 
 

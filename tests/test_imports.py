@@ -212,6 +212,12 @@ def test_only_the_daemon_joins_relay_and_net(path: Path) -> None:
         assert part_of(module_name(path)) == "daemon"
 
 
+@pytest.mark.parametrize("path", sorted((PACKAGE / "daemon").glob("*.py")), ids=module_id)
+def test_the_daemon_does_not_reach_into_the_relay(path: Path) -> None:
+    """It calls the relay, and knows nothing of the parts that the relay is made of."""
+    assert not re.search(r"(?<!bccnd\.)relay\.state\b", path.read_text())
+
+
 # Modules of other parts that decide and do nothing else.
 ALSO_PURE = {
     "bccnd.backbone.core", "bccnd.backbone.leases", "bccnd.backbone.numbers", "bccnd.uplink.carrier",

@@ -7,7 +7,7 @@ Rules
 - An answer is JSON in several messages, since messages of the segment are short: one about the program, which says
   how many rows follow, and one for each row. Rows that are left out are counted.
 - A message that would be too long leaves out counts, then the ends of lists, then the ends of the longest texts.
-- Anybody may ask. So a second has at most PARTS messages of answers, and an answer at most ``most`` rows.
+- Anybody may ask (``owed.py``). So an answer has at most ``most`` rows.
 - Anybody may answer, with anything. So values of the wrong type, or beyond their bounds, are left out.
 """
 
@@ -24,8 +24,6 @@ PART_BYTES = 1000
 LONGEST = 4 * PART_BYTES
 # Bytes of a message for everything around a row.
 AROUND_BYTES = 200
-# Messages of answers a second.
-PARTS = 500
 # Numbers that are read are below this; any count of numbers below 2^64 is, too.
 NUMBER_LIMIT = 1e30
 
@@ -137,19 +135,3 @@ def _is_number(value: object) -> bool:
 
 def _encoded(part: object) -> bytes:
     return json.dumps(part, separators=(",", ":")).encode()
-
-
-class Answering:
-    """Decides whether a request is answered, before that costs anything, and counts what answers took."""
-
-    def __init__(self) -> None:
-        self._since = float("-inf")
-        self._count = 0
-
-    def may(self, now: float) -> bool:
-        if now - self._since >= 1.0:
-            self._since, self._count = now, 0
-        return self._count < PARTS
-
-    def took(self, parts: int) -> None:
-        self._count += parts

@@ -4,8 +4,10 @@
 
 Rules
 - Everything happens in callbacks and tasks of one event loop. An exception in a task ends the program.
-- SIGTERM and SIGINT end it. SIGHUP reads the settings again; if they have a fault, nothing changes. SIGUSR1 and
-  SIGUSR2, which mean debug lines and a replacement in the daemon, are ignored.
+- SIGTERM and SIGINT end it. SIGHUP reads the settings again; if they have a fault, nothing changes. One that comes
+  before it serves waits until it does, one that comes during a reload until that is over, however often; one that
+  comes after SIGTERM does nothing. SIGUSR1 and SIGUSR2, which mean debug lines and a replacement in the daemon, are
+  ignored.
 - Each second it checks itself, and reports its state to systemd and the log.
 """
 
@@ -69,7 +71,7 @@ class Program(ABC, Generic[S]):
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticking: asyncio.TimerHandle | None = None
-        self._reloading = asyncio.Lock()
+        self._reload_wanted = asyncio.Event()
         self._faults = Faults()
         self._fault: BaseException | None = None
         self._serves = False
@@ -138,7 +140,7 @@ class Program(ABC, Generic[S]):
         """Serve until stopped. Raises ``BccndError`` if it cannot start, and what a task raised."""
         for signum in STOP_SIGNALS:
             self._loop.add_signal_handler(signum, self._stop.set)
-        self._loop.add_signal_handler(signal.SIGHUP, lambda: self._start(self._reload()))
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
         for signum in IGNORED_SIGNALS:
             signal.signal(signum, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS)
@@ -152,6 +154,7 @@ class Program(ABC, Generic[S]):
             self._serves = True
             self._supervision.serving(self._summary(), succeeded=False)
             self._begin()
+            self._start(self._reload_on())
             self._ticking = self._loop.call_later(1.0, self._tick)
             await self._stop.wait()
             self._supervision.stopping()
@@ -190,22 +193,29 @@ class Program(ABC, Generic[S]):
     def _unready(self) -> str:
         return "stopping" if self._stop.is_set() else self._reason()
 
+    async def _reload_on(self) -> None:
+        """Reload whenever it is wanted, until the program stops."""
+        while not self._stop.is_set():
+            await self._reload_wanted.wait()
+            self._reload_wanted.clear()
+            if not self._stop.is_set():
+                await self._reload()
+
     async def _reload(self) -> None:
-        async with self._reloading:
-            self._supervision.reloading()
-            try:
-                settings, changed, held = self._applicable(self._start_with.read_again())
-                more = await self._change(settings)
-            except BccndError as error:
-                self._supervision.not_reloaded(error)
-                return
-            self._health.resume()
-            self._settings = settings
-            logs.configure(settings.log_level, settings.log_format, limit=self._start_with.log_limit)
-            if held:
-                log.warning("needs a restart", settings=held)
-            log.info("reloaded", changed=changed, **more)
-            self._supervision.reloaded()
+        self._supervision.reloading()
+        try:
+            settings, changed, held = self._applicable(self._start_with.read_again())
+            more = await self._change(settings)
+        except BccndError as error:
+            self._supervision.not_reloaded(error)
+            return
+        self._health.resume()
+        self._settings = settings
+        logs.configure(settings.log_level, settings.log_format, limit=self._start_with.log_limit)
+        if held:
+            log.warning("needs a restart", settings=held)
+        log.info("reloaded", changed=changed, **more)
+        self._supervision.reloaded()
 
     async def _end(self) -> None:
         if self._ticking is not None:

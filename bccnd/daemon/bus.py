@@ -86,7 +86,7 @@ class Bus:
         self._on_idle = on_idle
         self._turns = Turns(arena.memory, self._table.region)
         self._left = self._turns.left
-        self._outgoing = relay.state.outgoing
+        self._outgoing = relay.outgoing
         self._sockets: dict[int, socket.socket] = {}
         # Publishers that are not read until the network side is no longer congested.
         self._held_back: set[Session] = set()
@@ -169,12 +169,12 @@ class Bus:
     def _let_in(self, client: socket.socket, identity: Identity) -> None:
         pid, uid, gid, program, groups, resident = identity
         peer, moment = Peer(pid, uid, gid, program, groups, resident), self._moment()
-        self._sequence.cover(self._relay.state.names.first_seq(moment.unix_ns // 1000))
+        self._sequence.cover(self._relay.first_seq(moment.unix_ns // 1000))
         self._admit(client, peer, moment)
         self._settle()
 
     def _admit(self, client: socket.socket, peer: Peer, moment: Moment) -> None:
-        refusal = self._places.refusal(peer, self._relay.state.rules.options.limits)
+        refusal = self._places.refusal(peer, self._relay.options.limits)
         if refusal:
             refuse(client, refusal)
             report.client_refused(peer, refusal, len(self._relay.sessions))
@@ -193,7 +193,7 @@ class Bus:
     def move(self, session: Session, before: Peer) -> bool:
         """Find a place for a client that is of another user now. False where there is none: it is to be closed."""
         self._places.leave(before)
-        refusal = self._places.refusal(session.peer, self._relay.state.rules.options.limits)
+        refusal = self._places.refusal(session.peer, self._relay.options.limits)
         self._places.take(session.peer)
         if refusal:
             self._relay.close(session, refusal)

@@ -67,17 +67,15 @@ class Metrics:
         return self._rendered[kind]
 
     def _snapshot(self) -> dict[str, Any]:
-        state, status = self._relay.state, self._status()
-        counters, options, buffers = status["counters"], state.rules.options, self._kernel.buffers()
+        status, options, buffers = self._status(), self._relay.options, self._kernel.buffers()
+        counters = status["counters"]
         return {
             **counters,
+            **self._relay.figures(),
             **_of_repair(status["repair"]),
             "held_bytes_limit": options.repair.hold_bytes,
             "version": __version__,
             "routed": counters["delivered"] + counters["dropped"],
-            "missed": state.sources.missed + state.gaps.missed,
-            "found": state.sources.found,
-            "restarted": state.sources.restarted,
             "kernel_dropped": status["kernel"]["dropped"],
             "kernel_filtered": status["kernel"]["filtered"],
             "clients": status["clients"],
@@ -90,7 +88,6 @@ class Metrics:
             "retained_channels": status["retained"]["channels"],
             "retained_bytes": status["retained"]["bytes"],
             "sources": status["sources"],
-            "taps": len(state.taps),
             "segments": status["segments"],
             "segment_sockets": len(buffers),
             "buffer_size": min((buffer.size for buffer in buffers), default=0),

@@ -144,7 +144,7 @@ class Segments:
 
     def set_addresses(self, addresses: frozenset[bytes]) -> None:
         """The addresses of this host, as the peers of its datagrams are written."""
-        self._relay.state.addresses = addresses
+        self._relay.set_addresses(addresses)
         for segment, egress in zip(self.open, self._egresses, strict=True):
             self._connect(segment, egress)
 

@@ -116,7 +116,7 @@ class Daemon:
         self._alarm: asyncio.TimerHandle | None = None
         self._due = inf
         self._sequence = SequenceFile(settings.sequence_file or endpoints.listener.beside("seq"))
-        self.relay.state.names.begin_at(self._sequence.first)
+        self.relay.begin_at(self._sequence.first)
         self.relay.begin(self._moment(), offset=random.random())  # noqa: S311 - no secret
         self._segments = Segments(
             loop,
@@ -169,7 +169,7 @@ class Daemon:
             self._settle()
         self._sequence.tick(self.relay.next_seq)
         self._segments.resume()
-        self._kernel.tapped(bool(self.relay.state.taps))
+        self._kernel.tapped(self.relay.is_tapped)
         tick = loop.create_task(self._faults.keep(self._tick, "the tick"))
         log.info(
             "serving",
@@ -276,7 +276,7 @@ class Daemon:
 
     def _dropped(self) -> Counter[str]:
         """Received datagrams that were dropped, by verdict, and ``unsent``, those that did not go out."""
-        return Counter[str](self.relay.state.rejected) | Counter(unsent=self._segments.unsent)
+        return Counter[str](self.relay.rejected) | Counter(unsent=self._segments.unsent)
 
     def _unready(self) -> str:
         """Why the daemon does not serve, in a word; empty when it does."""

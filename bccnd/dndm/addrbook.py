@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from bccnd.dndm.options import Network
+from bccnd.errors import DndmError
 from bccnd.relay.deadlines import Alarm, Deadlines
-from bccnd.wire.dndm.messages_pb2 import AddrbookEntry
-from bccnd.wire.dndm.peers import Peer
+from bccnd.wire.dndm import messages_pb2 as pb
+from bccnd.wire.dndm.peers import Peer, parse
 
 TOLD_LIMIT = 64
 ENTRIES_LIMIT = 1024
@@ -93,7 +94,7 @@ class Addrbook:
             if not entry.busy:
                 self._remove(entry)
 
-    def told(self, peer: Peer, teller: int, now: float, said: AddrbookEntry | None = None) -> bool:
+    def told(self, peer: Peer, teller: int, now: float, said: pb.AddrbookEntry | None = None) -> bool:
         """A peer has named another one. Whether that is noted; ``said``: how to dial it."""
         host, _, port = peer.address.rpartition(":")
         if peer.scheme not in TOLD_SCHEMES or not port.isdecimal() or peer.place == self._own:
@@ -111,6 +112,28 @@ class Addrbook:
         self._told[teller] += 1
         self._due.set(peer.place, now)
         return True
+
+    def heard(
+        self, message: pb.Peers | pb.Addrbook, teller: int, now: float, *, strict: bool
+    ) -> tuple[str, int]:
+        """A peer has named others. Returns what is wrong with one of them, and how many are not noted.
+
+        ``strict``: none is noted, and none counts as not noted.
+        """
+        entries = [*message.entries] if isinstance(message, pb.Addrbook) else [None] * len(message.ids)
+        texts = message.ids if isinstance(message, pb.Peers) else [each.peer for each in message.entries]
+        wrong, not_noted = "", 0
+        for text, entry in zip(texts, entries, strict=True):
+            try:
+                peer = parse(text)
+            except DndmError:
+                wrong = "peer"
+                continue
+            if isinstance(message, pb.Peers) and message.remove:
+                self.taken_back(peer, teller)
+            elif not strict:
+                not_noted += not self.told(peer, teller, now, entry)
+        return wrong, not_noted
 
     def taken_back(self, peer: Peer, teller: int) -> None:
         entry = self._entries.get(peer.place)
@@ -181,7 +204,7 @@ class Addrbook:
         return any(address in network for network in self.networks)
 
 
-def _heed(entry: Entry, said: AddrbookEntry) -> None:
+def _heed(entry: Entry, said: pb.AddrbookEntry) -> None:
     """Take over how to dial a peer, as another one says, within bounds; 0 means the default."""
     least, most = WAITS
     if said.max_attempts:

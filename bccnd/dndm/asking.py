@@ -3,7 +3,8 @@ interests.
 
 Rules
 - Each form of a route has its channel, and each channel a twin that never leaves the host (LOCAL).
-- If the daemon has no room, a route gives way (``shares``). When something ends, a waiting route is asked for again.
+- If the daemon has no room, a route gives way (``shares``). When something ends, as much is asked for again. So less
+  room is unused, while routes wait, than one of them needs: what a refused route of several forms had got before.
 - Ends are told before beginnings, since they make room.
 """
 
@@ -67,12 +68,11 @@ class Asking:
             effects += [effect(each) for effect in (self._end, self._begin) for each in channels]
         return giver or route_id, effects
 
-    def resume(self) -> Iterator[Asked]:
-        """There may be room for one more route. Returns what to ask."""
-        while route_id := self._shares.resume():
+    def resume(self, room: int = 1) -> Iterator[Asked]:
+        """There may be room for one more route, or for as many as need this many channels. Returns what to ask."""
+        while room > 0 and (route_id := self._shares.resume()):
             yield from self.update(route_id)
-            if self._adverts.of(route_id):  # else it has ended, and the next one gets the room
-                break
+            room -= len(self._asked.get(route_id, ()))  # none if it has ended: the next one gets the room
 
     def _differing(self, route_id: str) -> Iterator[Asked]:
         before, waits = self._asked.pop(route_id, set()), self.waits(route_id)
@@ -82,7 +82,7 @@ class Asking:
         yield from map(self._end, sorted(before - now))
         yield from map(self._begin, sorted(now - before))
         if before - now and not waits:
-            yield from self.resume()
+            yield from self.resume(len(before - now))
 
 
 def route_of(channel: str) -> Route:

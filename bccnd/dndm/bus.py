@@ -36,6 +36,8 @@ TIMEOUT = 5.0
 AWAY_SECONDS = 0.1
 REFUSED_SECONDS = 10.0
 WHO_MAY = "[[rights]] in the daemon's settings say who may"
+# What a new daemon refuses of what the last one had allowed is asked for again on the next connection.
+NOT_AGAIN = "raise limits.subscriptions in the daemon's settings, reload bccnd, then restart bccnd-dndm"
 HOW_MANY = "raise limits.subscriptions in the daemon's settings, then reload bccnd and bccnd-dndm"
 
 Ask = tuple[Kind, str]
@@ -185,7 +187,8 @@ class Bus:
             case "lost":
                 self.counts["missed"] += notice.count
             case "rejected" | "revoked":
-                self._refuse(notice.count, notice.text)
+                limited = notice.error is not None and notice.error.code == "limit"
+                self._refuse(notice.count, notice.text, NOT_AGAIN if limited else WHO_MAY)
 
     def _refuse(self, count: int, text: str, remedy: str = WHO_MAY) -> None:
         """Log each refusal once: there are as many texts as channels, and the log has its own limit."""

@@ -145,18 +145,17 @@ class Carriers:
         """Accept, open and read nothing more."""
         self._stopped = True
         for listener in self._listeners:
-            listener.close()
-        self._listeners.clear()
+            listener.stop()
         for timer in self._again:
             timer.cancel()
         self._again.clear()
         for carrier in self._carriers.values():
             carrier.hold()
 
-    def part(self) -> bool:
-        """Close the links for which nothing waits any more. Whether all are closed."""
+    def part(self, stays: Callable[[int], bool]) -> bool:
+        """Close the links for which nothing waits any more, except those that stay. Whether all are closed."""
         for number, carrier in list(self._carriers.items()):
-            if not carrier.waiting and not self._unsent(number):
+            if not stays(number) and not carrier.waiting and not self._unsent(number):
                 self.close(number)
         return not self._carriers
 
@@ -174,6 +173,9 @@ class Carriers:
         self.stop()
         for number in list(self._carriers):
             self.close(number)
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
 
     # -- what carriers say
 

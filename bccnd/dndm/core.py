@@ -29,6 +29,7 @@ from bccnd.dndm.handshake import has_identity, refusal, rival_loses
 from bccnd.dndm.handshake import message as handshake
 from bccnd.dndm.link import Link
 from bccnd.dndm.options import Options
+from bccnd.dndm.parting import Parting
 from bccnd.dndm.passing import Passing
 from bccnd.dndm.routing import Routing
 from bccnd.dndm.settling import REFRESH_SECONDS, Settling
@@ -75,6 +76,7 @@ class Gateway:
         # Links with frames that wait, in turn.
         self._busy: dict[int, None] = {}
         self._passing = Passing(state, self._routing, self._settling)
+        self._parting = Parting(state, self._leave)
 
     # --- what happens ---
 
@@ -118,6 +120,7 @@ class Gateway:
 
     def closed(self, number: int, at: Moment) -> None:
         """The peer is gone."""
+        self._parting.forget(number)
         if link := self._links.get(number):
             self._forget(link, at)
             self._settling.step(at)
@@ -127,6 +130,7 @@ class Gateway:
 
     def backlog(self, number: int, size: int, at: Moment) -> None:
         """Note how many bytes wait to be written to a link. Call it whenever that changes."""
+        self._parting.backlog(number, size)
         if link := self._links.get(number):
             link.backlog = size
             if size > 2 * self._state.options.backlog + FRAME_LIMIT:
@@ -165,16 +169,19 @@ class Gateway:
                 self._settling.note(route_id)
         for number in list(self._busy)[:1]:
             self._work(self._links[number], at)
+        self._parting.step(at)
         self._settling.step(at)
         for link in list(self._links.values()):
             self._look_after(link, at)
         self._effects += map(Dial, self._book.to_dial(now))
 
     def farewell(self, at: Moment) -> None:
-        """The gateway stops: take back all adverts on links whose end peers do not notice, and forget these links."""
-        for link in [each for each in self._links.values() if each.scheme != "tcp"]:
-            self._settling.part(link, at)
-            self._forget(link, at, replaced=True)
+        """The end: take back adverts where peers notice no end, and forget these links; ``tick`` goes on."""
+        self._parting.begin(at)
+
+    def parts(self, number: int) -> bool:
+        """Whether a link must still be told that the gateway stops."""
+        return number in self._parting
 
     def wants(self, number: int, route: str) -> bool:
         """Whether a message of this route would go anywhere, if it came by this link."""
@@ -199,7 +206,7 @@ class Gateway:
         """When to call ``tick``, in monotonic seconds; it may be too early."""
         if self._busy or self._settling.waits:
             return -inf
-        times = [self._book.next, self._routing.intents.next, self._routing.interests.next]
+        times = [self._parting.due, self._book.next, self._routing.intents.next, self._routing.interests.next]
         for link in self._links.values():
             if link.broadcast:
                 times.append(link.next_refresh)
@@ -425,6 +432,11 @@ class Gateway:
         if link.proven:
             self._share(peer, at, remove=False)
 
+    def _leave(self, link: Link, at: Moment) -> None:
+        """Forget a link at the end: nobody else is told that its adverts end."""
+        self._routing.drop_link(link.number)
+        self._forget(link, at, replaced=True)
+
     def _begin_again(self, link: Link) -> None:
         """The peer has forgotten what it advertised and what it was told: start again."""
         for told in (link.intents, link.interests, link.notified, link.shared):
@@ -445,21 +457,9 @@ class Gateway:
 
     def _told_of(self, link: Link, message: pb.Peers | pb.Addrbook, at: Moment) -> str:
         """Note addresses of other peers. Returns what is wrong with one of them; the others are noted."""
-        entries = [*message.entries] if isinstance(message, pb.Addrbook) else [None] * len(message.ids)
-        texts = message.ids if isinstance(message, pb.Peers) else [each.peer for each in message.entries]
-        wrong = ""
-        for text, entry in zip(texts, entries, strict=True):
-            try:
-                peer = peers.parse(text)
-            except DndmError:
-                wrong = "peer"
-                continue
-            if isinstance(message, pb.Peers) and message.remove:
-                self._book.taken_back(peer, link.number)
-            elif not self._state.options.strict and not self._book.told(
-                peer, link.number, at.monotonic, entry
-            ):
-                link.counts["peers not noted"] += 1
+        strict = self._state.options.strict
+        wrong, not_noted = self._book.heard(message, link.number, at.monotonic, strict=strict)
+        link.counts.update({"peers not noted": not_noted} if not_noted else {})
         return wrong
 
     # --- adverts ---

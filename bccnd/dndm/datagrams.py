@@ -126,10 +126,14 @@ class Datagrams:
         if self._remote is not None:
             self.close()
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """Read nothing more; peers can still be sent something."""
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket)
-            self._socket.close()
+
+    def close(self) -> None:
+        self.stop()
+        self._socket.close()
 
     def _correspondent(self, number: int, address: Any) -> Correspondent:
         made = self._peers[address] = Correspondent(number, address, self)

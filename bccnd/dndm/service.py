@@ -323,7 +323,7 @@ class Service(Program[DndmSettings]):
         self._act()
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
-                while not self.carriers.part() or (self.bus.waiting and not self.bus.reason):
+                while not self.carriers.part(self.core.parts) or (self.bus.waiting and not self.bus.reason):
                     await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
     async def _close(self) -> None:

@@ -19,7 +19,6 @@ from bccnd.dndm.telling import (
     TTL_SECONDS,
     as_told,
     change,
-    farewell,
     intents_again,
     interests_again,
 )
@@ -96,13 +95,6 @@ class Settling:
         """Tell a peer everything again, before the time to live ends."""
         link.next_refresh = at.monotonic + REFRESH_SECONDS
         self._again[link.number] = _all_again(link)
-
-    def part(self, link: Link, at: Moment) -> None:
-        """Take back all adverts that a peer was told, and drop its own. Nobody else is told that they end."""
-        if link.peer:
-            for message in farewell(link.intents, link.interests):
-                self._state.tell(link, message, at)
-        self._routing.drop_link(link.number)
 
     def forget(self, link: Link) -> None:
         self._untold.pop(link.number, None)

@@ -57,9 +57,13 @@ class Listener:
         self.socket.listen(BACKLOG)
         self._go_on()
 
+    def stop(self) -> None:
+        self.close()
+
     def close(self) -> None:
-        self._loop.remove_reader(self.socket)
-        self.socket.close()
+        if self.socket.fileno() >= 0:
+            self._loop.remove_reader(self.socket)
+            self.socket.close()
 
     def _go_on(self) -> None:
         if self.socket.fileno() >= 0:

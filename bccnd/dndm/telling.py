@@ -86,13 +86,16 @@ def _batches(
     for route_id in list(told):
         if route_id not in told:
             continue
-        more = said(kind, told[route_id]).ByteSize() + 4
+        one = said(kind, told[route_id])
+        more = one.ByteSize() + 4
         if batch and size + more > BATCH_BYTES:
             yield batch
             batch, size = [], 0
-        if route_id in told:
-            batch.append(said(kind, told[route_id]))
-            size += more
+            if route_id not in told:
+                continue
+            one = said(kind, told[route_id])
+        batch.append(one)
+        size += more
     if batch:
         yield batch
 

@@ -1,6 +1,6 @@
-"""How much there is to read: for the first line that a user sees, and for the settings of Spark.
+"""Counts how much there is to read: for the first line that a user sees, and for the settings of Spark.
 
-Only directories of this machine are looked at; of others nothing is known before Spark starts.
+Only directories of this machine are looked at; nothing is known about others before Spark starts.
 """
 
 import os

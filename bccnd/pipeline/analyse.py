@@ -1,15 +1,14 @@
 """Makes all tables of what was ingested.
 
 Rules
-- What the tables need of the rows of a batch is made once and kept beside the traffic (``digests``). Rows are read
-  again only for what cannot be known of a batch alone: in what order the messages of suspects came, and the channels
-  of sources without a record of their own.
-- ``--since`` and ``--until`` are of whole minutes, as digests are. Of the margins beyond them rows are read.
-- The tables are written to a directory of their own and replace the old ones together (``versions``). So a report is
-  of one run, and a run that is killed leaves the tables of the run before.
-- What links between segments ask for is done only where a record tells of one.
-- Tables are made of rows, a time, and this program. Where all of them are what they were, the tables are left as they
-  are.
+- A digest holds what the tables need of the rows of a batch. It is made once, and kept beside the traffic
+  (``digests``). Rows are read again only for what no single batch shows: in what order the messages of suspects came,
+  and the channels of sources without a record of their own.
+- ``--since`` and ``--until`` count in whole minutes, like digests. For the margins beyond them, rows are read.
+- The tables are written to a new directory and replace the old ones together (``versions``). So a report shows one
+  run, and a run that is killed leaves the tables of the run before.
+- Work for links between segments is done only where a record has one.
+- Tables depend on rows, a time span, and this program. If none of these has changed, the tables stay as they are.
 """
 
 import hashlib
@@ -94,10 +93,10 @@ class Span(NamedTuple):
 class Keeping:
     """Keeps frames that are used again, so that each is computed once.
 
-    Spark plans a query from everything that its frames were made of, even if they are persisted, and writes that down
-    with each query. So a frame is cut off from it, which on one machine saves a quarter of the time, and on a cluster
-    more than half of the driver's. On one machine it cannot be computed again then. On a cluster it can, as an
-    executor may be lost with what it keeps: its rows are still made of others, and only its plan ends.
+    Spark plans a query from everything that its frames were made of, even if they are persisted, and writes that
+    down with each query. So a frame is cut off from its origin. That saves a quarter of the time on one machine, and
+    more than half of the driver's time on a cluster. On one machine the frame cannot be computed again then. On a
+    cluster it can, since an executor may be lost with its rows: only the plan is cut off.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -181,7 +180,7 @@ def _write(spark: SparkSession, table: Table, path: str, name: str) -> None:
 
 
 def _made_of(spark: SparkSession, output: Output, span: Span) -> str:
-    """All that the tables depend on, as a hash; empty while a batch may be written again."""
+    """A hash of everything that the tables depend on; empty while a batch may be written again."""
     batches = storage.counting(storage.all_batches(spark, output)[0])
     planned = inputs.numbers(spark, output.checkpoint, inputs.PLANNED)
     if any(batch.first <= number <= batch.last for batch in batches for number in planned):

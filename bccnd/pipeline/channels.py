@@ -1,9 +1,9 @@
 """Messages, bytes and payload sizes by channel and hour.
 
 Rules
-- A message counts once: at the host that sent it, or, if that has no record, at the receiver that has most of its
-  source. Messages on local channels count at their host.
-- A recorder may leave payloads out (``bccnd-record --payloads none``). Then nothing is known of their sizes.
+- A message counts once: at the host that sent it, or, if that host has no record, at the receiver with most messages
+  of the source. Messages on local channels count at their host.
+- A recorder may leave payloads out (``bccnd-record --payloads none``). Then their sizes are unknown.
 - Bytes are those of the datagrams. Percentiles are exact: they are taken of the sizes, weighted by how often each
   occurs, and there are at most as many sizes as a datagram has bytes.
 """

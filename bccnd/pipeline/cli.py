@@ -145,7 +145,7 @@ def parser() -> CommandLine:
         "--keep-days",
         metavar="N",
         type=days,
-        help="remove traffic that is older, and with the next analyse its tables; all is kept by default (maintain)",
+        help="remove older traffic; the next analyse leaves it out of the tables; by default all is kept (maintain)",
     )
     top.add_argument(
         "--json", action="store_true", help="print the findings as one JSON object (report, run)"
@@ -153,7 +153,7 @@ def parser() -> CommandLine:
     top.add_argument(
         "--check",
         action="store_true",
-        help="exit as a check of Nagios: 0 all well, 1 warnings, 2 problems, 3 nothing is known (report, run)",
+        help="exit like a check of Nagios: 0 all well, 1 warnings, 2 problems, 3 nothing is known (report, run)",
     )
     top.add_argument(
         "--max-age",
@@ -240,7 +240,8 @@ def _start(argv: Sequence[str]) -> int:
 
 @contextmanager
 def _ready(given: argparse.Namespace) -> Iterator[int | None]:
-    """Find out what is wrong before Spark starts, and keep out others that do the same work on the same directory.
+    """Check what can be checked before Spark starts, and keep out others that do the same work on the same
+    directory.
 
     Says how much there is to read, and yields the bytes that all steps read; None if they are not on this machine.
     """

@@ -1,16 +1,16 @@
-"""The ``bccnd-collect`` command: fetches what bccnd-record wrote on another host, of each no more than its quota.
+"""The ``bccnd-collect`` command: fetches the files of bccnd-record from other hosts, within a quota for each host.
 
-A host that is fetched from says what it likes: any names, sizes and times, links, files without end or number.
+A host may lie about everything: it may send any names, sizes and times, links, endless files, and any number of them.
 
 Rules
-- Of a host its own files are taken: in the folders of its name and of OLDEST to NEWEST days from today, under names
-  as recorders make them. rsync is told so, and takes nothing else from a host that lies (3.2.5 and later). Links and
-  whatever is no file it passes over.
-- What is here of a host is measured, not what it says of itself: before, each LOOK_SECONDS, and at the end. rsync is
-  ended where that is more than the quota, so a host has its quota and what it can send in that time, no more.
-- A file has the time at which it came, so that it goes when its time is over, whatever the host says. It is not
-  fetched again: its day is no longer asked for then.
-- What the host writes to stdout is dropped, and of stderr the begin is kept.
+- Only a host's own files are taken: in the folders of its name and of OLDEST to NEWEST days from today, with names as
+  recorders make them. rsync gets these as filters, and takes nothing else even from a host that lies (3.2.5 and
+  later). It skips links and everything else that is no file.
+- The quota is measured by the files that are here, not by what the host says: before, each LOOK_SECONDS, and at the
+  end. rsync is ended where they exceed the quota. So a host has at most its quota and what it can send in that time.
+- A file gets the time at which it came, so that it is removed in time, whatever the host says. It is not fetched
+  again, since its day is no longer asked for then.
+- What the host writes to stdout is dropped; the beginning of its stderr is kept.
 """
 
 import argparse

@@ -2,13 +2,13 @@
 
     file -> 250,000 rows of some columns -> numpy: sort by a hash of the key, combine what is equal -> digests
 
-Spark's tasks, in Python: each takes some files, and writes a file of each digest. Spark's own code for rows, which
-``digests`` uses elsewhere, needs a pass over all rows for each digest, and to move these rows to Python would take
-longer than everything here.
+Tasks of Spark run this, in Python. Each takes some files, and writes a file of each digest. Spark's own code for
+rows, which ``digests`` uses elsewhere, needs a pass over all rows for each digest. To move these rows to Python
+would take longer than everything here.
 
 Rules
 - The result is that of ``digest`` in the modules of the same names; they say what it means.
-- Rows are combined within what a task holds at once. What is left over, who reads the digests puts together.
+- A task combines the rows that it holds at once. The reader of the digests combines the rest.
 - Strings are numbers here: places in the dictionary that their column has in the file, -1 for null.
 """
 

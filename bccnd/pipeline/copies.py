@@ -1,13 +1,13 @@
 """How many messages extra copies saved (``copies`` in the settings).
 
 Rules
-- The daemon's record holds one row for what it sent in several copies, and a row for each copy that arrived. The
-  number of copies is the rows per number seen, rounded.
-- What was sent again because it was asked for is no copy: its rows do not count, and it was lost as copies go.
+- The daemon's record holds one row for a message that it sent in several copies, and a row for each copy that
+  arrived. The number of copies is the rows per number seen, rounded.
+- A datagram that was sent again on request is no copy. Its rows do not count, and its copies count as lost.
 - p, the share of datagrams that was lost, is 1 - rows / (copies * sent). With one copy, p * sent messages would have
-  been lost; the copies saved what was lost less than that. A burst takes all copies, so against bursts copies save
-  little. They never cost any.
-- Where no number arrived in time, their copies say nothing.
+  been lost; the copies saved the difference from the real loss. A burst takes all copies, so copies save little
+  against bursts. They never make loss worse.
+- Where no number arrived in time, nothing is known about copies.
 """
 
 from pyspark.sql import DataFrame

@@ -8,7 +8,7 @@ Rules
 - A file is the whole record from its mark ``opened`` to its mark ``closed``. Between files nothing is known.
 - At a mark ``unrecorded`` the recorder missed messages. A message that is missing from MARGIN_NS before the mark to
   MARGIN_NS after it may be one of them, so the record has a hole there.
-- What a capture of tcpdump says of a host that has a recorder as well is left out: everything would count twice.
+- A capture of tcpdump is left out for a host that also has a recorder: everything would count twice.
 - The clocks of two hosts differ, and messages take time. So a slot, a fixed span of the sender's time, counts at a
   receiver if the receiver's record is whole from MARGIN_NS before the slot to MARGIN_NS after it.
 """

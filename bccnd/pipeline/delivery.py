@@ -4,14 +4,14 @@
     words of the receiver  bits 1101 0011    lost = sent & ~received: 3 numbers, in bursts of 1 and 2
 
 Rules
-- The host of a source is the one whose record has it going out; without such a record, the part of the name before
-  the first ``/``, or, of what is relayed, the host that relays it (``relays``). With a record (basis ``record``)
-  every number sent is known; without one, or while it has a hole (``gaps``), only those missing between numbers that
-  were received (``loss``).
+- The host of a source is the one whose record shows it sending. Without such a record it is the part of the name
+  before the first ``/``, or, for a relayed source, the host that relays it (``relays``). With a record (basis
+  ``record``) every number sent is known. Without one, or while it has a hole (``gaps``), only missing numbers
+  between received ones are known (``loss``).
 - A slot of the sender's time counts at a receiver if the receiver's record is whole then (``coverage``), by the
   sender's clock: the offset of the two (``latency``) is taken off.
-- The receivers of a sender are the recorded hosts of its segments (``segments``). So a host that hears nothing is
-  found, and a host elsewhere is not blamed.
+- The receivers of a sender are the recorded hosts of its segments (``segments``). So a host that hears nothing shows
+  up, and a host elsewhere is not blamed.
 - Numbers that a source used again after a restart are matched with the epoch nearest in time.
 - A burst is a run of numbers of one source that a receiver lacks. It belongs to the slot in which its first was sent.
   Bursts of several sources that overlap in time are one outage.

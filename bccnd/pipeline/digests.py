@@ -1,27 +1,27 @@
-"""What the tables need of the rows, made of each batch once and kept: rows are many, and never change.
+"""Digests: what the tables need of the rows of each batch, made once and kept. Rows are many, and never change.
 
     traffic/batch=0 ... batch=8              rows, as ingested
     traffic/_digests/1/batch=0-5/<kind>      what the tables need of the rows of the batches 0 to 5
     traffic/_digests/1/batch=6-7/<kind>      the same of 6 and 7; of 8 there is too little yet
 
 Rules
-- A digest counts once its directory has ``_SUCCESS``, which is written last, until one that holds it has, too. What a
-  kill leaves, the next ``analyse`` removes. Only ``analyse`` reads digests.
-- The tables are the same, whatever was digested before: digests are sums, extremes and sets of bits, which are put
-  together in any order, and rows that were chosen by themselves.
-- New batches are digested for good once there are BYTES of them, and are no longer written again: ``ingest`` may
-  write one again that was killed. Of others each ``analyse`` makes a digest anew.
-- A new digest takes up the last ones before it that hold no more batches than itself. So there are few, of sizes that
-  double, and what is in them is written again only so many times.
-- What ``maintain`` merges stays digested: the rows are the same. Where digests hold a part of a merged batch only, it
-  is digested anew.
+- A digest counts once its directory has ``_SUCCESS``, which is written last, until a larger digest that holds it has
+  ``_SUCCESS``, too. The next ``analyse`` removes what a killed one left. Only ``analyse`` reads digests.
+- The tables are the same, whatever was digested before. Digests are sums, extremes and sets of bits, which can be
+  combined in any order, and rows whose choice depends on each row alone.
+- New batches are digested for good once there are BYTES of them, and once they will not be written again: ``ingest``
+  may write a killed batch again. For other batches, each ``analyse`` makes a digest anew.
+- A new digest takes in the digests just before it that hold no more batches than itself. So there are few digests,
+  with sizes that double, and their contents are written again only a few times.
+- Batches that ``maintain`` merges stay digested: the rows are the same. If digests hold only a part of a merged
+  batch, it is digested anew.
 - On one machine a batch is digested in two passes, by columns (``columnar``), and where there is little, by the
   driver. On a cluster each kind is made of the rows by Spark, with the same result.
-- A digest is exact to the minute, of who heard whom to the hour. The margins around the time that is analysed are
-  read from the rows.
-- Each digest says of its rows whether tcpdump recorded them, and their date: what is too old, or recorded twice, is
-  left out when it is read.
-- Another FORM of digests makes all of them anew.
+- A digest is exact to the minute; who heard whom is exact to the hour. The margins around the time that is analysed
+  are read from the rows.
+- A digest holds the date of its rows, and whether tcpdump recorded them. Rows that are too old, or were recorded
+  twice, are left out when it is read.
+- A change of FORM makes all digests anew.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

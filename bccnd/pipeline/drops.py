@@ -2,9 +2,9 @@
 
 Rules
 - The kernel drops datagrams when the buffer of the daemon's socket is full; the daemon drops messages of a client
-  that reads too slowly. Both look like loss of the network to whoever misses them.
-- A recorder is a client as well. What it missed is a hole in the record (``coverage``), and no loss.
-- Marks of recorders that know no accounts, or another form of them, give no rows.
+  that reads too slowly. To the program that misses them, both look like loss of the network.
+- A recorder is a client as well. Messages that it missed are a hole in the record (``coverage``), and no loss.
+- Marks of recorders without such counters, or with another form of them, give no rows.
 """
 
 from pyspark.sql import DataFrame

@@ -1,13 +1,13 @@
-"""What senders lost of which there is no record: the gaps between the numbers that a receiver has of them.
+"""The losses of senders without a record: the gaps between the numbers that a receiver has of them.
 
     received    0 ... 70           4000 ...      a gap of 3929 numbers, in words of 64
                 |  word 1: 57 |  words 2 to 61  |  word 62: 32 |
                 one row         a row, all missing   one row
 
 Rules
-- Where the sender's own record has a number, that counts, and no guess (``delivery.matched``).
-- A gap may have up to JUMP numbers, and who makes up numbers pays one datagram for it. So what lies between the word
-  in which it begins and the one in which it ends is a row for each RUN of words, unless numbers in it are known.
+- Where the sender's own record has a number, the record counts, and not the guess (``delivery.matched``).
+- A gap may have up to JUMP numbers, and one forged datagram is enough to make one. So the part between the word in
+  which it begins and the word in which it ends is a row for each RUN of words, unless numbers in it are known.
 - Losses before the first or after the last number do not show.
 """
 
@@ -83,7 +83,7 @@ def _pieces(judged: DataFrame) -> DataFrame:
     words, missing, got, late, repaired): a row for each word in which a gap begins or ends, and one for each RUN
     of ``words`` between, of which all is missing.
 
-    A gap has up to JUMP numbers, and who makes up numbers pays one datagram for it.
+    A gap has up to JUMP numbers, and one forged datagram is enough to make one.
     """
     run = f"transform(sequence((previous + 1) div {RUN}, (word - 1) div {RUN}), at -> {_run('previous', 'word')})"
     between = F.expr(f"IF(before > 0 AND word - previous > 1, {run}, {_NO_PIECES})")

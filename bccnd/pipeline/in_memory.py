@@ -1,10 +1,11 @@
 """The tables' largest part made in memory, where the digests lie on this machine: ``matching``, to and from Spark.
 
 Rules
-- What it finds, Spark would find as well: ``analyse`` takes whichever can be had. The rest of the tables, of few
-  rows, are Spark's.
-- What has more rows than MOST says does not fit into memory: then Spark does all.
-- Words that were received are looked at in parts (``ordered.Words.parts``), so what is made of them does not add up.
+- The result is the same as Spark's: ``analyse`` takes whichever is possible. Spark makes the rest of the tables,
+  which have few rows.
+- Data with more rows than MOST says does not fit into memory: then Spark does everything.
+- Received words are processed in parts (``ordered.Words.parts``), so that results for all parts are never in memory
+  together.
 """
 
 from collections import defaultdict

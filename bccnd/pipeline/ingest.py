@@ -5,7 +5,8 @@
 
 Rules
 - A batch is a set of files that is noted in the checkpoint before it is read (``source.inputs``), and its directory
-  is written as a whole. A batch that was killed is written again from the same files, over what there is of it.
+  is written as a whole. If ``ingest`` is killed, the batch is written again from the same files, and replaces what
+  there is of it.
 - The age of a file does not matter, as long as no newer one of its host was forgotten.
 - A file is whole if it can be read to its end and has its last mark, ``closed``. Any other (not Parquet, truncated,
   damaged, of other types) is set aside: the batch is written without it, ``rejected-files`` says why, and it is not
@@ -18,7 +19,7 @@ Rules
 - Captures of tcpdump in the input directory itself are ingested as the record of the host they are named after
   (``source.captures``). A capture that is cut off is ingested as far as it can be read.
 - Except for the marks, rows are not judged here; that is done by ``analyse``.
-- On one machine plain files are taken over by columns (``takeover``). Whatever is said here of others is Spark's.
+- On one machine plain files are ingested by columns (``takeover``). Spark reads all others.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The Java that Spark would start: found, and new enough, before it is started."""
+"""Finds the Java that Spark would start, and checks that it is new enough, before Spark starts."""
 
 import os
 import re

@@ -6,11 +6,11 @@ Rules
   the difference of the two minima (``both-ways``; NTP assumes the same: RFC 5905, section 8). Where messages went one
   way only, the offset is unknown, and latency is what a message took longer than the fastest of the hour
   (``above-fastest``).
-- A sample suffices: one of 2, 4, 8 ... words, chosen by a hash, the same on all hosts; or all words where there are
-  few. So the sample of many rows is a part of that of fewer, and samples of batches can be put together.
+- A sample is enough: one of 2, 4, 8 ... words, chosen by a hash, the same on all hosts; or all words where there are
+  few. So the sample of many rows is a part of that of fewer, and samples of batches can be combined.
 - The first copy of a message counts. Numbers that a source used twice are left out.
-- Received is when the daemon passed the message on: what was behind a message that was asked for waited for it. Those
-  that came by repair are told apart from all others, which came directly, those that waited among them.
+- A message is received when the daemon passes it on. A message behind a missing one waited for that. Messages that
+  came by repair are counted apart. All others count as direct, even those that waited.
 """
 
 from pyspark.sql import DataFrame
@@ -96,8 +96,8 @@ def fastest(delayed: DataFrame) -> DataFrame:
 def offsets(found: DataFrame) -> DataFrame:
     """``fastest`` -> (sender, receiver, least_ns, most_ns): how far the receiver's clock was ahead, over all hours.
 
-    What is less than FAR_NS the margins of ``coverage`` take up. Where messages went one way only, the fastest stands
-    for the offset: no network takes as long as that.
+    The margins of ``coverage`` make up for less than FAR_NS. Where messages went one way only, the fastest message
+    stands for the offset: no network takes that long.
     """
     ahead = F.coalesce("offset", "there")
     ahead = F.when(F.abs(ahead) > FAR_NS, ahead).otherwise(0)

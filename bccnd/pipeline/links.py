@@ -1,16 +1,16 @@
-"""Links between segments: what uplinks say of them (marks ``link``), and how long messages took to cross them.
+"""Links between segments: what uplinks report about them (marks ``link``), and how long messages took to cross them.
 
     uplink of north, on n1: exported 800 messages      uplink of south, on s1: of north 96 datagrams, 5 missed, 0 lost
     table ``links``:  north, south, n1, s1, exported 800, sent 96, arrived 96, missed 5, lost 0
 
 Rules
-- A link is what the uplink of one segment hears of that of another: its ``exporter`` and its ``importer`` are their
-  hosts. The exporter is known where its own segment was recorded, too.
-- What uplinks say counts up from their start. The first that a record has of an uplink only says from where; a link
-  that it did not know then counts from zero.
-- A link carries datagrams of several messages: ``sent``, ``arrived``, ``missed`` and ``lost`` count these, by their
-  numbers, of which the importer knows each. Missed were not there when a later one came; what of them did not come in
-  the end is lost. Withheld is what the exporter had to give up before the carrier had it.
+- A link is what the uplink of one segment hears from the uplink of another. Its ``exporter`` and its ``importer`` are
+  their hosts. The exporter is known where its own segment was recorded, too.
+- The counters of uplinks count from their start. The first report of an uplink in a record only sets the starting
+  point; a link that the uplink did not know then counts from zero.
+- A link carries datagrams of several messages. ``sent``, ``arrived``, ``missed`` and ``lost`` count these by their
+  numbers, each of which the importer knows. Missed datagrams had not come when a later one came; those that never
+  came are lost. Withheld messages are those that the exporter gave up before the carrier had them.
 - Across is from the time at which the sender sent a message, or, if it has no record, at which the first host of its
   segment received it, to the time at which the importer sent it on. The offset of two clocks is taken as in
   ``latency``, from all that one of the two hosts heard of the other's segment.

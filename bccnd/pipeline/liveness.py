@@ -8,11 +8,12 @@ Rules
 - A source that beats does so every few seconds on ``heartbeat/<src>``. It does not say how often, so the interval
   expected is the median of those the observer saw. An observer misses a source once MISSES beats in a row are
   missing, as in the daemon.
-- A source is silent while NEARLY_ALL of the observers miss it whose records cover the time and that have heard it.
-  What fewer miss is loss, and ``delivery`` says whose.
-- If its own host's record covers the time, that alone decides: a host that beats is not silent, whoever misses it.
-- A source that starts anew gets another name, ``<host>/<program>/<pid>``. What misses it is not more than the time
-  until the next source of that host and program.
+- A source is silent while NEARLY_ALL observers miss it. Observers are those that have heard it, and whose records
+  cover the time. If fewer miss it, that is loss, and ``delivery`` says whose.
+- If the record of its own host covers the time, that record alone decides: a source that beats is not silent, whoever
+  misses it.
+- A source that starts anew gets another name, ``<host>/<program>/<pid>``. So its silence lasts at most until the next
+  source of that host and program.
 - After ``leaving`` a source is not silent: it stopped in order.
 - A single beat has no interval, so no silence follows it. The copies of a beat are one.
 """

@@ -1,13 +1,14 @@
 """One program at a time does one kind of work in an output directory; the second one learns who the first is.
 
 Rules
-- The lock is one of the kernel on ``<output>/.<work>.lock``, so it ends with its holder, however that ends. The file
-  says who holds it, and stays.
-- Nothing is removed under a reader: readers share ``.reading.lock``, and who removes has it alone. Who removes
-  never waits, and keeps it for one removal at a time. A reader that waits longer than that says for whom.
+- The lock is a kernel lock on ``<output>/.<work>.lock``, so it ends with its holder, however that ends. The file says
+  who holds it, and stays.
+- Nothing is removed under a reader: readers share ``.reading.lock``, and a program that removes holds it alone. Such
+  a program never waits for the lock, and holds it for one removal at a time. A reader that waits longer names the
+  holder.
 - A lock file that root makes belongs to the owner of the directory, who needs it as well. A link is not followed.
-- Only a directory of this machine, or one that it mounts, can be locked. On ``hdfs://`` and the like whoever starts
-  the programs sees to it that there is one.
+- Only a directory of this machine, or one that it mounts, can be locked. On ``hdfs://`` and the like the user must
+  see to it that only one program runs.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""Classes of Java and their functions that pyspark names for each column, looked up once.
+"""Looks up once the Java classes and functions that pyspark asks for with each column.
 
 A column is three questions to Java: where ``functions`` is, whether it has ``col``, and for the column. For the
 first, Java takes the name for a class, then for one of each package that is imported, and goes through all jars each

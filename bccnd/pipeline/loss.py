@@ -1,12 +1,14 @@
-"""Received, duplicate, late and lost by sequence numbers alone: all that a receiver's record says of a source.
+"""Received, duplicate, late and lost by sequence numbers alone: everything that a receiver's record shows of a
+source.
 
 Rules
 - Lost is what is missing between the first and the last number that one receiver has of an epoch of a source. Loss
   before the first or after the last shows only in the sender's own record (``delivery``).
 - What the daemon dropped as late is missing, too: no subscriber got it.
 - A gap across a hole in the receiver's record counts for nobody.
-- Repaired is what was lost on the way and came when it was sent again. Whoever had it has a duplicate then. Of the
-  duplicates in a word, as many count as ``resent`` as there are numbers that came to any receiver by repair.
+- A repaired message was lost on the way and came when it was sent again. Receivers that had it then have a
+  duplicate. In each word, as many duplicates count as ``resent`` as there are numbers that came to any receiver by
+  repair.
 - A gap belongs to the time of the word that ends it; it is exact to 64 numbers.
 """
 

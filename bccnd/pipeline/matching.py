@@ -7,10 +7,10 @@ Spark writes and compiles a program for each query. Where the words of a network
 as long as the work itself.
 
 Rules
-- What is found is what the functions of the same names in ``loss`` and ``delivery`` find; they say what it means.
-  What they do with few rows is left to them.
+- The results are those of the functions of the same names in ``loss`` and ``delivery``, which say what they mean.
+  These also do the work for few rows.
 - Hosts and sources are numbers here, in the order of their names.
-- Of the pairs of hosts only one receiver's are held at once: they grow with the square of the hosts.
+- Only the pairs of one receiver are held at once: the pairs of all grow with the square of the hosts.
 """
 
 from collections.abc import Iterator, Mapping

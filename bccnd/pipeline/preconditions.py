@@ -1,9 +1,9 @@
-"""What is wrong with the directories that a user names, told before Spark starts: that takes seconds and speaks Java.
+"""Reports what is wrong with the directories of a user before Spark starts, which takes seconds and speaks Java.
 
 Rules
 - Each fault is one line that names the directory and says what to do.
 - Only directories of this machine are looked at (``of_this_machine``). Those of ``hdfs://`` and the like are not.
-- What is told here may change until Spark comes to it, so the steps look once more.
+- Directories may change until Spark reads them, so the steps check again.
 """
 
 import os

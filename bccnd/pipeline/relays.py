@@ -1,21 +1,21 @@
-"""Sources of other segments that a host relays here (marks ``relayed``): there they are sources of their own.
+"""Sources of other segments that a host relays here (marks ``relayed``): here they count as separate sources.
 
     north: n2 sends n2/a/1, numbers 1 to 9     south: s1 relays 1, 4 and 7 of it; its filter left out the others
     words of n2/a/1, of n2                     words of ``n2/a/1 via s1``: sent by s1, received by the others
 
 Rules
-- Where a source is relayed, the host that relays it is its sender: what that brought is what the others can lose. The
-  segment that the source is on knows nothing of it.
-- Without a record of the host that relays, losses are the gaps in the numbers, less what was left out. Where nobody
-  said of a source what was left out, its gaps are no losses: a filter may have made them.
-- Where several hosts relay to one segment, each of them that has a record is a sender of what it brought, and has
-  received what the others did.
-- A file may come from another host and say anything. A range of more numbers than a daemon may name is passed over.
-  Of a source of which more was left out than WORDS_OF_SOURCE nothing is looked at: its gaps are no losses, either. So
-  it is with what is beyond WORDS_OF_HOST of a host that relays, or beyond WORDS of all of them, where sources with
-  little come first: names cost nothing.
-- A relayed message came from the address of the host that relays it, if only one does. Relayed heartbeats say nothing
-  about silence.
+- Where a source is relayed, the host that relays it is its sender: others can lose only what that host brought. This
+  does not concern the segment that the source is on.
+- Without a record of the host that relays, losses are the gaps in the numbers, less what was left out. If nobody said
+  what was left out of a source, its gaps are no losses: a filter may have made them.
+- Where several hosts relay to one segment, each of them that has a record is a sender of what it brought, and a
+  receiver of what the others brought.
+- A file may come from another host and say anything. A range of more numbers than a daemon may name is ignored. If
+  more than WORDS_OF_SOURCE was left out of a source, the source is ignored: its gaps are no losses, either. The same
+  holds beyond WORDS_OF_HOST for one host that relays, and beyond WORDS for all of them. Sources with little come
+  first, since names cost nothing.
+- A relayed message came from the address of the host that relays it, if only one does. Relayed heartbeats show
+  nothing about silence.
 """
 
 from collections.abc import Callable, Iterable

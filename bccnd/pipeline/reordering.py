@@ -6,9 +6,9 @@ Rules
 - The highest number is taken over the slot of the receiver's time and the slot before. So the window of a source is
   bounded in time, whatever the source sends; what arrives later than that counts as no reordering.
 - Duplicates do not count, only what the daemon judged ``ok`` or ``late``.
-- To find what was overtaken, all numbers of a source have to be sorted. A daemon that waits for nobody
-  (``dedup.reorder`` = 0) judges all such messages as late. So where it says of itself that it is one, only the
-  sources with late messages are sorted (``suspects``).
+- To find overtaken messages, all numbers of a source must be sorted. A daemon that does not wait (``dedup.reorder``
+  = 0) judges all such messages as late. So where the record shows such a daemon, only the sources with late messages
+  are sorted (``suspects``).
 """
 
 from pyspark.sql import DataFrame, Window

@@ -4,11 +4,11 @@
                   eth1: heard 10.2.0.7 (x), 10.2.0.1 (itself)      a-eth1, x       are another
 
 Rules
-- Hosts that heard each other by an interface share the segment of that interface, and so do all that are connected
-  through such hosts. A host on two networks is in both segments and joins none.
-- A datagram that was rejected was heard as well: so a host with another key is in the segment of the others.
-- A host that heard nobody, and that nobody heard, belongs to the only segment there is, or to the one whose addresses
-  are most like its own. Where neither says anything, it belongs to none.
+- Hosts that heard each other through an interface share the segment of that interface, and so do all hosts that are
+  connected through these. A host on two networks is in both segments, and does not join them.
+- A rejected datagram was heard, too: so a host with another key is in the segment of the others.
+- A host that heard nobody, and that nobody heard, belongs to the only segment there is, or to the one whose
+  addresses are most like its own. If there is neither, it belongs to none.
 - An address belongs to the host to which its own datagrams came back from it (``echo``). Without such a record it
   belongs to the host whose messages came from it most. Without a key anybody can use a name: so a host whose
   addresses are known by their echoes has no others.

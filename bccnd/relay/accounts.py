@@ -1,10 +1,10 @@
 """The account of each source, in a table that is bounded in sources and in time.
 
 Rules
-- In each part of a full table the host with most sources gives one up (``crowd``): one that has not spoken since it
-  was last looked at for this, among the LOOKS that were looked at longest ago.
-- Each part has two generations in time. When the young one has been young for some time, the old one is forgotten and
-  the young one grows old. A source that speaks moves to the young one. So a message costs nothing.
+- When a part of the table is full, the host with most sources gives one up (``crowd``). It looks at the LOOKS sources
+  that it looked at longest ago, and gives up one that has sent nothing since.
+- Each part has two generations. After some time the old one is forgotten, and the young one becomes the old one. A
+  source that sends moves to the young one. So a message costs nothing.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How often somebody may have something done, so that whoever asks too much runs out, and nobody else.
+"""How often an asker may have something done: one that asks too much runs out, and nobody else does.
 
 Time enters as monotonic seconds.
 """

@@ -1,13 +1,15 @@
-"""Which number of each source was the last: nothing else shows the loss of a last message
-(``bccnd/wire/REPAIR.md``, "Announcements").
+"""Announces the last number of each source: nothing else shows the loss of a last message (``bccnd/wire/REPAIR.md``,
+"Announcements").
 
 Rules
-- While this host sends, its daemon announces the last number of each source that spoke, in one datagram every EVERY
-  seconds at most; of a source that has fallen silent twice more, after AGAIN. Then it is silent, too.
-- What finds no room in the datagram goes into the next. New sources come first, with their first number; then those
-  that have been silent for longest. Whoever goes on speaking shows its losses by itself.
-- A source that has just begun is announced at once, as long as few do: a program may say one thing and end, and
-  whoever has lost the first message of a source and got the second knows of it only if this comes between them.
+- While this host sends, its daemon announces the last number of each source that sent something, in one datagram
+  every EVERY seconds at most. It announces a source that has fallen silent twice more, after AGAIN. Then it is
+  silent, too.
+- Sources that do not fit into the datagram wait for the next. New sources come first, with their first number; then
+  those that have been silent for longest. A source that goes on sending shows its losses by itself.
+- A source that has just begun is announced at once, as long as few begin: a program may send one message and end. And
+  a receiver that lost the first message of a source and got the second learns of the first only if this comes between
+  them.
 """
 
 from collections import deque
@@ -18,16 +20,16 @@ from bccnd.relay.deadlines import Alarm
 from bccnd.wire.repair import last_payload
 
 EVERY = 0.05
-# Announcements a second, and at once, that do not wait so long, as a source has just begun: more programs than begin
-# together, but for a start of the host.
+# Announcements in a second, and at once, that do not wait for EVERY because a source has just begun. That is enough
+# for all programs that begin together, except when the host starts.
 AT_ONCE_PER_SECOND, AT_ONCE_TOGETHER = 20.0, 8.0
 # Seconds from one announcement of a silent source to the next.
 AGAIN = 0.1, 0.4
-# A source is new for so long: by then everybody was told its first number, a few times if it was lost.
+# A source is new for so long: by then every daemon has heard its first number, and a few times in case of loss.
 NEW_SECONDS = 1.0
 # A datagram has no room for more.
 LINES = 64
-# Silent sources that wait to be announced again: a flood of new ones, which come first, keeps no more of them.
+# Silent sources that wait to be announced again, while a flood of new ones, which come first, delays them.
 AGAIN_LIMIT = 4096
 
 

@@ -1,4 +1,4 @@
-"""What daemons ask each other, and answer: is one there, and does anybody listen to a channel.
+"""The questions of daemons to each other, and the answers: is one there, and does anybody listen to a channel?
 
 Rules
 - The first line of a request is a token that the requester chose, the rest is the request. The answer goes to
@@ -12,17 +12,18 @@ Rules
   (``client_input`` looks, by ``asked_about``): the daemons elsewhere do not know its rights.
 - Listeners are the clients that a message would reach now, without the requester; and the daemon itself, where a
   message is directed to it. Taps see everything and do not count. Only its own host learns of a local channel.
-- Answers are limited to so many a second, and so are questions for clients (``CMSG listeners`` with a token): whoever
-  asks in the name of somebody else must not make this daemon flood that one. Each host that asks, by its address, has
-  a share of its own, and each asker a share of that of its host: a flood costs those behind it, and nobody else.
-  Half of all is kept for those who ask seldom, so that they are answered however many flood (``allowance``). The
-  users of this host have shares like hosts: one may have any number of names.
-- Whoever has used up its share is told so, ``busy``, as often as it had answers before. Only then comes silence.
-- One question serves everybody here who wants to know the same: within TOGETHER_SECONDS none follows on the same
-  channel, and what another daemon answers holds for KNOWN_SECONDS. So a host asks and is answered a few times a
-  second for each channel, however many of its clients ask.
-- A source that is called a daemon asks about watches only (``elsewhere``), and gets no other answer: two never keep
-  each other busy.
+- The number of answers in a second is limited, and so is that of questions for clients (``CMSG listeners`` with a
+  token): an asker that uses the name of another must not make this daemon flood that one. Each host that asks, by its
+  address, has its own share, and each asker a share of its host's. So a flood costs its own host, and nobody else.
+  Half of all is kept for hosts that ask seldom, so that they get answers however many others flood (``allowance``).
+  The users of this host have shares like hosts, since a user may have any number of names.
+- An asker that has used up its share gets the answer ``busy``, as often as it got answers before. Then the daemon is
+  silent.
+- One question serves all clients here that ask the same. Within TOGETHER_SECONDS no second question follows on a
+  channel, and the answer of another daemon holds for KNOWN_SECONDS. So a host asks a few times a second for each
+  channel, however many of its clients ask.
+- A source with the name of a daemon asks about watches only (``elsewhere``), and gets no other answer: so two daemons
+  never keep each other busy.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
-"""New messages of the segment: passed on, and noted by the daemon itself where they concern it; each in its turn.
+"""Passes on new messages of the segment, each in its turn, and notes those that concern the daemon itself.
 
 Rules
-- A message behind which nothing is missing is passed on at once, from where it lies in the memory.
-- One that has to wait is copied as a datagram. It goes out once the numbers before it have come or are given up
-  (``gaps``), and passes as if it came then: whoever looks sees each source in order.
+- A message with no missing number before it is passed on at once, from where it lies in the memory.
+- A message that has to wait is copied as a datagram. It is passed on once the numbers before it have come or are
+  given up (``gaps``), as if it came then: taps and clients see each source in order.
 """
 
 from bccnd.relay.answers import Answers
@@ -84,13 +84,13 @@ class Arrivals:
         self.release(gap, moment)
 
     def end(self, src: bytes, moment: Moment) -> None:
-        """The numbers of a source begin anew: whatever of it waits goes first."""
+        """The numbers of a source begin anew: pass on all its waiting messages first."""
         while gap := self._gaps.get(src):  # a part at a time, until it has ended
             self._gaps.abandon(gap)
             self.release(gap, moment)
 
     def release(self, gap: Gap, moment: Moment) -> int:
-        """Pass on what waits no longer; how many messages that are."""
+        """Pass on messages that need not wait any longer. Returns how many."""
         ready = self._gaps.ready(gap)
         if not ready:
             return 0

@@ -1,11 +1,11 @@
-"""Which hosts ask for much of what this host sends: something is wrong with their link, or their receive buffer.
+"""Finds hosts that ask for much of what this host sends: their link or their receive buffer has a problem.
 
 Rules
 - A window begins with the first number that somebody asks for, and is over after WINDOW_SECONDS. A host that asked
   for more than LEAST numbers in it, and for more than SHARE of what was sent, asks for much.
 - It is reported once in AGAIN_SECONDS. It stays in the status as long, from the window in which it asked last.
-- A host is told apart by its address; the name is what it calls itself. Beyond HOSTS_LIMIT none is counted until the
-  window is over: whoever asks for much soon asks again.
+- Hosts are told apart by address; the name is the one that a host gives itself. Beyond HOSTS_LIMIT no host is
+  counted until the window is over: one that asks for much soon asks again.
 """
 
 from dataclasses import asdict, dataclass
@@ -56,7 +56,7 @@ class Askers:
         asker.asked += asked
 
     def take(self, sent: int, now: float) -> list[Asker]:
-        """Those to be reported, who asked most first; ``sent`` as above."""
+        """The hosts to be reported, those that asked for most first; ``sent`` as above."""
         self._much = {peer: each for peer, each in self._much.items() if now - each[0] < AGAIN_SECONDS}
         self._reported = {peer: at for peer, at in self._reported.items() if now - at < AGAIN_SECONDS}
         seconds = now - self._began
@@ -75,7 +75,7 @@ class Askers:
         return new
 
     def rows(self) -> list[dict[str, Any]]:
-        """Those who asked for much lately, ROWS at most, who asked most first."""
+        """The hosts that asked for much lately, ROWS at most, those that asked for most first."""
         askers = sorted([asker for _, asker in self._much.values()], key=_asked, reverse=True)
         return [asdict(asker) for asker in askers[:ROWS]]
 

@@ -1,4 +1,4 @@
-"""What bridges bring: datagrams of other segments, judged like those of this one, and sent there.
+"""Takes datagrams of other segments from bridges, judges them like those of this one, and sends them here.
 
     client_input --> runs --> judged --> new: sealed with our key, and kept --> segment, clients
                                     '--> here before: kept, counted, answered now and then
@@ -7,11 +7,11 @@ Rules
 - Source, number, channel and payload stay as they are, and so does the datagram if it is sealed as this segment wants
   it. It may come without a sum, or with a lesser one, and is sealed then. A sum that it has must be right.
 - Consecutive datagrams of one source on one channel, numbered without a gap, are a run: judged and sealed together.
-- A source may have gaps, as what brings it may leave messages out. Receivers learn at once which numbers never come
-  (``gone``, behind the datagrams), and which sources are relayed (``relayed``, before them, or behind the first).
-- What was here before goes nowhere: two bridges of one segment bring everything twice. It is kept all the same, so
-  that this host can send all of it again, whichever bridge was first.
-- All that a datagram costs counts in the turn of the bridge, and what it leaves in the tables is the bridge's own.
+- A source may have gaps, since a bridge may leave messages out. Receivers learn at once which numbers never come
+  (``gone``, after the datagrams), and which sources are relayed (``relayed``, before them, or after the first).
+- A message that was here before goes nowhere: two bridges of one segment bring everything twice. It is kept all the
+  same, so that this host can send all of it again, whichever bridge was first.
+- The whole cost of a datagram counts in the turn of the bridge. Its entries in the tables count as the bridge's own.
 """
 
 from collections.abc import Callable, Iterable
@@ -305,8 +305,8 @@ class Bridge:
     def _note_relayed(
         self, src: bytes, brought: range, source: Source | None, last: int | None, moment: Moment
     ) -> None:
-        """What is ``brought`` is new: what is there to be said of that? ``source``: its account, with the ``last``
-        number before it; None if there was none.
+        """Messages that were ``brought`` are new: plan what to announce about them. ``source``: the account, with
+        the ``last`` number before them; None if there was none.
         """
         seq = brought.start
         if source is None or last is None:
@@ -333,7 +333,7 @@ class Bridge:
                 said.append(numbers)
 
     def _note_skipped(self, src: bytes, source: Source, numbers: range) -> None:
-        """The bridge brings what is behind these, and none of them. If another may have brought one, none is gone."""
+        """The bridge brings numbers after these, but not these. If another may have brought one, none is gone."""
         record = self._sent.get(src)
         if not numbers or record is None:
             return
@@ -342,7 +342,7 @@ class Bridge:
             record.passed = max(record.passed, numbers.stop)
 
     def _say_relayed(self, names: Iterable[bytes], moment: Moment) -> None:
-        """Say of sources that were known to be relayed that they still are."""
+        """Announce that sources which were relayed before still are."""
         now, due = moment.monotonic, []
         for src in names:
             source = self._sources.get(src)
@@ -353,7 +353,7 @@ class Bridge:
             self._repair.say(payload, moment)
 
     def _say_rest(self, moment: Moment) -> None:
-        """What receivers are to know of the datagrams before this."""
+        """Announce what receivers need to know about the datagrams before this."""
         if self._new:
             new, self._new = self._new, []
             for payload in relayed_payloads(new):
@@ -369,7 +369,7 @@ class Bridge:
     def _answer_again(
         self, session: Session, verdict: Verdict, count: int, moment: Moment, refuse: Refuse
     ) -> None:
-        """Count what was here before, and answer it, but not each time: another bridge brings all of it, too."""
+        """Count messages that were here before, and answer some of them: another bridge brings all of them, too."""
         self._counters.bridged_again += count
         session.brought_again += count
         if moment.monotonic >= session.answered_again:

@@ -1,17 +1,17 @@
-"""What comes from the local bus: packets of one client at a time, as spans of the memory they were read into.
+"""Handles the packets that come from the local bus: those of one client at a time, as spans of the memory.
 
 Rules
 - Consecutive messages with one route are published together. Only the first on each channel is looked up, and asked
   for rights. What comes between messages (SUB, CMSG, ...) sees everything before it done.
 - Reading stops early when the datagrams of this call fill their region, when a request needs the caller
-  (``OfClients.asked``), when the client is to read its answers first, and after STEPS: then the others have their
+  (``OfClients.asked``), when the client must read its answers first, and after STEPS: then other clients have their
   turn. The caller takes the effects and comes back with the packets that are left.
-- What is retained is handed over from the moment on at which the pattern that it matches is in force, a page at a
-  time: the SUB is done again until the last page is out, so nothing that its client sent behind it comes before. What
-  others say meanwhile is delivered as it comes; a value that it replaces goes out no more.
-- A small message that was read alone, as most are where little happens, goes the shortest way (``_publish_alone``).
+- Retained messages are delivered once their pattern is in force, a page at a time. The SUB is done again until the
+  last page is out, so nothing that its client sent after it is done before. Messages of others are delivered as they
+  come meanwhile; a value that such a message replaces is not delivered any more.
+- A small message that was read alone, as most are where little happens, takes the shortest path (``_publish_alone``).
 - A client that takes no more gets no page either, once half of its queue is full.
-- A wrong packet is answered and counted, and costs nothing else; only a broken framing closes the client.
+- A wrong packet is answered and counted, and has no other effect; only broken framing closes the client.
 """
 
 from dataclasses import dataclass
@@ -401,8 +401,8 @@ class ClientInput:
     def _check_room(self, session: Session, pattern: bytes) -> None:
         """Patterns are bounded in number and bytes: those of a client, and those of all.
 
-        A user leaves as much of the whole as it takes: it has half of it at most, and who has most is refused first.
-        A part of it, as large as if there were a user for each client, is for it whatever the others take.
+        A user must leave as much free as it takes. So it has at most half of the whole, and the user with most is
+        refused first. Each user always has a part as large as if there were one user for each client.
         """
         limits, size = self._rules.options.limits, pattern_cost(pattern)
         if len(session.subscriptions) >= limits.subscriptions:

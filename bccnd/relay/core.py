@@ -14,6 +14,7 @@ Rules
 - The hot paths, ``from_client`` and ``from_segment``, decide once for all that is alike among what was read together.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, NamedTuple
@@ -41,6 +42,7 @@ from bccnd.relay.state import Rules, State
 from bccnd.relay.watches import Watches
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, Integrity
 from bccnd.wire.sbus import Memory
+from bccnd.wire.verdict import Verdict
 
 
 class Regions(NamedTuple):
@@ -105,7 +107,8 @@ class Relay:
         bridge = Bridge(state, publisher, segment, arrivals, self.repair, opened)
         self.from_client = ClientInput(state, publisher, delivery, control, bridge, answers).read
         self.from_segment = segment.read
-        self.take_effects = state.outgoing.take
+        self.take_effects, self.outgoing = state.outgoing.take, state.outgoing
+        self.begin_at, self.first_seq = state.names.begin_at, state.names.first_seq
         self.answer, self.close = delivery.answer, delivery.close
         self.writable, self.holding, self.keep_left = delivery.writable, delivery.holding, delivery.keep_left
         self.connect, self.disconnect = members.connect, members.disconnect
@@ -142,6 +145,24 @@ class Relay:
         """Whether something waits for the client, or for any."""
         backlogged = self._delivery.backlogged
         return bool(backlogged) if session is None else session in backlogged
+
+    @property
+    def options(self) -> Options:
+        """Those in force."""
+        return self.state.rules.options
+
+    @property
+    def is_tapped(self) -> bool:
+        return bool(self.state.taps)
+
+    @property
+    def rejected(self) -> Counter[Verdict]:
+        """How many datagrams were rejected, by verdict."""
+        return self.state.rejected
+
+    def set_addresses(self, addresses: frozenset[bytes]) -> None:
+        """The addresses of this host, as the peers of its datagrams are written."""
+        self.state.addresses = addresses
 
     @property
     def next_seq(self) -> int:
@@ -183,6 +204,16 @@ class Relay:
             heartbeats.stop(own)
         elif beat is None or (beat.seconds, beat.text) != (seconds, text):
             heartbeats.begin(own, seconds, text, moment.monotonic + self._offset * seconds)
+
+    def figures(self) -> dict[str, int]:
+        """What metrics say besides ``status``."""
+        state = self.state
+        return {
+            "missed": state.sources.missed + state.gaps.missed,
+            "found": state.sources.found,
+            "restarted": state.sources.restarted,
+            "taps": len(state.taps),
+        }
 
     def status(self) -> dict[str, Any]:
         """The relay's part of ``CMSG status``."""

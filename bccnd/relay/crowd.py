@@ -1,12 +1,12 @@
-"""Who announces how much: the sources of a bounded table by their owners, so that whoever has most gives first.
+"""The sources of a bounded table by their owners, so that the owner with most gives up first.
 
 Without this, one host that invents names fills a table that all hosts share, and pushes out what the others announce.
 
 Rules
-- A source counts against its host, the first part of its name, and against the address that it came from: anybody can
-  invent hosts, with a key, too, as all have the same. The address decides, unless far fewer sources came from any one
-  address than bear the name of one host.
-- Whoever would have most with the newcomer gives up a source of its own.
+- A source counts against its host, the first part of its name, and against the address that it came from. Anybody can
+  invent hosts, even where a key is required, since all hosts have the same key. The address decides, unless far fewer
+  sources came from any one address than have the name of one host.
+- If the owner of the newcomer would then have most, it gives up a source of its own.
 - The owner with most is known at any time, without a search: a flood costs no more than it brings.
 """
 

@@ -2,8 +2,8 @@
 (``bccnd/wire/BCCN1.md``, "Duplicates and restarts").
 
 Rules
-- A number at or below ``last`` is a duplicate or late as long as ``last - seq < sanity``, and is dropped; a number
-  further below is a restart of the source, and is accepted; any number above ``last`` is accepted.
+- A number at or below ``last`` is a duplicate or late if ``last - seq < sanity``, and is dropped. A number further
+  below means that the source has restarted, and is accepted. Every number above ``last`` is accepted.
 - Numbers that are left out count as lost. A message that comes after its successors moves from lost to late. It is
   dropped, unless a reorder window is configured and reaches back to it. So received + late + lost is the range of
   numbers that was seen.
@@ -21,17 +21,17 @@ Rules
 - The table is bounded (``accounts``). A source is a newcomer until PROOF_MESSAGES were accepted from it over
   PROOF_SECONDS. Newcomers displace only each other: a flood of forged sources costs no proven one its account. They
   have the room that the proven ones leave, a quarter of the table or more.
-- A source is relayed when a bridge brings it from elsewhere (``bccnd/wire/REPAIR.md``, "Relayed sources"). Numbers
-  of it may be left out on purpose: they are no losses, unless they were asked for and nobody answered. What a bridge
-  of this host brings is, far below the last, no restart of a clock.
-- A bridge may bring two lives of a source at once, and what this host sent of the first comes back behind the second:
-  that is ours, and no restart.
-- A key proves nothing of what is relayed: it may have been forged where it comes from. So a jump of more than
-  FILTERED is a stray there, with or without a key; and as what is left out jumps, too, the number that agrees is not
-  LIKE times as far from the stray as that is from the last.
-- Where a daemon keeps what a source sends (``Gaps``), a message behind which numbers are missing waits, and so does a
-  stray; a missing number that comes is none too late. A number is a restart only further down than its daemon may
-  send again, if it is a clock's.
+- A source is relayed when a bridge brings it from elsewhere (``bccnd/wire/REPAIR.md``, "Relayed sources"). Some of
+  its numbers may be left out on purpose. They are no losses, unless they were asked for and nobody answered. A
+  number far below the last that a bridge of this host brings is no restart of a clock.
+- A bridge may bring two lives of a source at once. Then datagrams that this host sent of the first come back after
+  those of the second: they are ours, and no restart.
+- A key proves nothing about a relayed source: it may have been forged where it comes from. So there a jump of more
+  than FILTERED is a stray, with or without a key. Left-out numbers jump, too. So the number that agrees must be less
+  than LIKE times as far from the stray as the stray is from the last.
+- Where a daemon keeps what a source sends (``Gaps``), a message with missing numbers before it waits, and so does a
+  stray. A missing number that comes is not late. A clock's number is a restart only if it is further down than the
+  daemon may send again.
 """
 
 from bisect import bisect_right

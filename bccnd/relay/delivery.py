@@ -7,14 +7,14 @@ Rules
 - A single message goes as it is; several go as one PACK to a client that agreed to it. Messages that were read side
   by side in a PACK are passed on as one slice of it, whatever their number, and wait in one piece if they must. Only
   a queue that is too small for such a piece gets its messages one by one.
-- When all outboxes together are full, the user who holds most gives, as often as a client of a user who holds less
-  needs room; and of that user the clients that hold most. Among the clients of one user it is the same. So no user
-  who holds less than the average loses anything to the others, whatever the number of their clients.
-- What publishers wait for (``block``) is given to other users alone, and last.
+- When all outboxes together are full, and a client of a user who holds less needs room, the user who holds most gives
+  up messages, and of that user the clients that hold most. Among the clients of one user the rule is the same. So no
+  user who holds less than the average loses anything to the others, however many clients these have.
+- Messages that publishers wait for (``block``) are given up for other users alone, and last.
 - Under ``block`` a local publisher is held (``holding``) as soon as the client takes no more, if the client may hold
   it. It is released when little waits for the client. Holding at once, rather than at a full outbox, saves copies. A
   client with too many unread answers holds itself.
-- Nothing is kept for a client that is found gone; the caller reads what it has sent, and then disconnects it.
+- Nothing is kept for a client that turns out to be gone. The caller reads what it has sent, and then disconnects it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -376,8 +376,9 @@ class Delivery:
             self._most_held = held
 
     def _make_room(self, asker: Session, size: int, entries: int, now: float) -> None:
-        """Have those give who hold more than ``asker`` does with so much more, until that fits: another user than
-        its own, or else another client of its user."""
+        """Make users that hold more than ``asker`` would hold give up messages until so much more fits: users other
+        than its own, or else other clients of its user.
+        """
         outbox, account, more = asker.outbox, asker.outbox.account, size + entries * ENTRY_BYTES
         gave = True
         while gave and (excess := self._ledger.excess(size, entries)) > 0:

@@ -1,4 +1,4 @@
-"""What the relay wants done once a call is over: the one way out, but for packets to clients (``Transport``).
+"""What the relay wants done after a call: the only way out, except for packets to clients (``Transport``).
 
 Rules
 - The caller takes the effects after each call and carries them out in the order of the fields.

@@ -5,22 +5,23 @@
     a message above it  ---> held ---> released in order, once nothing below it is missing
 
 Rules
-- A gap belongs to one source and lasts as long as a number of it is missing or a message is held. A source without
-  a gap costs nothing here.
-- Numbers above the last that was heard can be missing as well: its daemon said that it sent them, or a stray hints
-  at them (``dedup``). They hold nothing back but what is above them, and are no losses when they are given up.
-- A number is asked for after a while that is random: a datagram that was overtaken comes meanwhile, and of many who
-  miss it one asks first and is overheard. How long follows RFC 5401, "RandomBackoff": late times are likelier.
-- A number is given up once nothing of its source has come for ``hold_seconds``, in any case after PATIENCE times as
-  long, and when the last request for it was not answered. What is held behind it is released then, never dropped.
-  Of numbers in a row, as a buffer that was full leaves them, requests are counted anew whenever one comes: the others
-  wait for their turn where they are kept.
-- Held messages are bounded for each source and in all. When all are full, the address whose sources hold most gives,
-  and of these the source that holds most: it waits for nothing more.
-- What is missing of a source that is relayed may have been left out on purpose. It is lost only if it was waited for
-  in vain; what is gone was left out.
-- Gaps are bounded, too: of a full table whoever has most gives its oldest (``crowd``), or gets no further one. So one
-  who keeps many gaps open takes repair from nobody else.
+- A gap belongs to one source. It lasts as long as a number of the source is missing or a message is held. A source
+  without a gap costs nothing here.
+- Numbers above the last that was heard can be missing as well: the daemon of the source announced them, or a stray
+  suggests them (``dedup``). They hold back only what is above them, and are no losses when they are given up.
+- A number is asked for after a random time. A datagram that was only overtaken comes in that time, and of many
+  receivers that miss it, one asks first and the others hear that. The time follows RFC 5401, "RandomBackoff": late
+  times are likelier.
+- A number is given up once no missing number of its source has come for ``hold_seconds``, or it has been missing for
+  PATIENCE times as long, or the last request for it was not answered. Messages held behind it are then released,
+  never dropped. A full buffer leaves many consecutive numbers missing. Their requests are counted anew whenever one
+  of them comes, since the others wait for their turn at the sender.
+- Held messages are bounded for each source and in all. When all are full, the address whose sources hold most gives
+  up, and of these the source that holds most: it waits for nothing more.
+- A missing number of a relayed source may have been left out on purpose. It is lost only if waiting for it was in
+  vain. If it is ``gone``, it was left out.
+- Gaps are bounded, too. When the table is full, the owner with most gaps gives up its oldest (``crowd``), or gets no
+  further one. So an owner that keeps many gaps open takes repair from nobody else.
 """
 
 from bisect import bisect_right
@@ -36,36 +37,36 @@ from bccnd.relay.deadlines import Alarm, Deadlines
 from bccnd.relay.options import Repair
 from bccnd.relay.shares import Shares
 
-# Seconds before a number is asked for, at least, and the further ones that are random.
+# Least seconds before a number is asked for, and the most random seconds on top.
 SOONEST, SPREAD = 0.001, 0.009
-# Seconds before it is asked for again, at least, and the further ones: a sender sends it once in 10 ms.
+# The same before it is asked for again: a sender sends it again once in 10 ms at most.
 AGAIN_SECONDS, AGAIN_SPREAD = 0.011, 0.004
 ASKS_LIMIT = 8
-# Times ``hold_seconds``, however much of the source comes meanwhile.
+# A number is given up after this many times ``hold_seconds``, however much of the source comes meanwhile.
 PATIENCE = 10
 # Sources with a gap, some kilobytes each.
 GAPS_LIMIT = 4096
-# Beside them those that had to give, until what they hold is released: in the next call.
+# Sources beside them that had to give up, until the next call releases what they hold.
 ENDING_LIMIT = 256
-# What a source holds counts in so many bytes, so that most messages cost no accounting.
+# What a source holds is counted in units of so many bytes, so that most messages cost no accounting.
 UNIT_BYTES = 1 << 10
-# Messages of a source released in one call, a millisecond of work for each few who get them; and of all whose time
-# has come, before the next call goes on with the others.
+# Messages of a source that one call releases, a millisecond of work for a few subscribers. After as many of several
+# sources, the next call goes on with the rest.
 RELEASED_AT_ONCE = 256
-# Parts that a gap may be cut into by what is gone, or be given by announcements: to look at all of them takes a tenth
-# of a millisecond. What is cut by messages is bounded by those that may wait.
+# Parts that a gap may get from ``gone`` or from announcements: to look at all of them takes a tenth of a millisecond.
+# The parts that messages cut are bounded by the messages that may wait.
 PARTS_LIMIT = 1024
-# What a held message takes beside its datagram.
+# Bytes that a held message takes beside its datagram.
 ENTRY_BYTES = 200
-# As ``kept`` of a source: nobody keeps what it sends.
+# The value of ``kept`` for a source: nobody keeps what it sends.
 PLAIN = -inf
-# Seconds for which a daemon is taken to keep what a source sends once it has said so.
+# Seconds for which a daemon counts as keeping what a source sends after it has said so.
 KEPT_SECONDS = 60.0
 
 
 class Missing:
-    """Numbers from ``first`` up to ``after``; ``due``: when to ask for them, and ``ripe``: when that is of use at the
-    soonest; ``asks``: how often somebody did; ``until``: when they are given up in any case.
+    """Numbers from ``first`` up to ``after``. ``due``: when to ask for them; ``ripe``: before this time asking is no
+    use; ``asks``: how often somebody asked; ``until``: when they are given up in any case.
     """
 
     __slots__ = ("after", "asks", "due", "first", "found", "ripe", "until")

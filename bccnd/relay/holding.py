@@ -1,4 +1,4 @@
-"""Clients that hold publishers up (``block``): who waits for whom, and when that ends.
+"""Clients that hold publishers (``block``): which publisher waits for which client, and when that ends.
 
     hold ----> the publisher is not read ----> release: it is read again
         \
@@ -11,12 +11,13 @@ Rules
   leaves. A client with too many unread answers holds itself, which hurts nobody else and is never overdue.
 - A client that reads makes progress, however little: what it has not read of its socket shrinks. One that has read
   nothing for ``block_seconds`` is overdue.
-- So is one with which those who wait get less than ``block_floor`` messages a second through, while somebody waits
-  most of the time: publishers are to slow down to a reader that works, not to stand still for one that hardly does.
-  That is judged over windows of WINDOW_SECONDS, or ``block_seconds`` if they are more. A window begins with the first
-  hold; releases in between do not begin it anew.
-- What the client takes of others does not count: it may send them itself. Those who wait are those that have more to
-  say at the end of a window, and they are counted by user: among several, each is to have its part of the floor.
+- A client is also overdue if waiting publishers get fewer than ``block_floor`` messages a second through to it,
+  while somebody waits most of the time. Publishers should slow down to a reader that works, and not stand still for
+  one that hardly does. This is judged over windows of WINDOW_SECONDS, or of ``block_seconds`` if that is longer. A
+  window begins with the first hold; releases in between do not begin it anew.
+- Messages of others that the client takes do not count: it may send them itself. A publisher counts as waiting if it
+  has more to send at the end of a window. Waiting publishers are counted by user: each user must get its part of the
+  floor.
 """
 
 from collections import Counter
@@ -176,7 +177,7 @@ class Holding:
         return False
 
     def _starves(self, session: Session, window: Window, wanted: float) -> bool:
-        """Whether those who wait for the client got fewer messages through in this window than they are to."""
+        """Whether waiting publishers got fewer messages through in this window than the floor demands."""
         taken = _taken(session)
         if taken - window.taken < wanted:
             return True

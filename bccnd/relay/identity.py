@@ -1,8 +1,8 @@
-"""Who a local client is on the segment: its src (``clients/PROTOCOL.md``, "Names and numbers").
+"""The src of each local client, its name on the segment (``clients/PROTOCOL.md``, "Names and numbers").
 
 A name is an address: a message to it can be a secret, and everything below a name hears what is sent to ``<name>/*``
-and, mostly, to the name itself (``bccnd/wire/BCCN1.md``, "Directed targets"). So this module decides who may stand
-where.
+and, mostly, to the name itself (``bccnd/wire/BCCN1.md``, "Directed targets"). So this module decides which client
+may have which name.
 
 Rules
 - The kernel's word for the peer gives ``<host>/<program>/<pid>``. A second connection of the same process is

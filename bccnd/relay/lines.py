@@ -1,6 +1,6 @@
-"""What waits in line, of several owners: one thing of each in turn.
+"""Things of several owners that wait in line: the owners take turns, one thing each.
 
-Without this, one who has much waiting keeps all others waiting behind it.
+Without this, an owner with many things in line keeps all others waiting.
 """
 
 from collections import OrderedDict, deque
@@ -27,12 +27,12 @@ class Lines(Generic[T]):
         self._count += 1
 
     def put_back(self, owner: bytes, thing: T) -> None:
-        """What was taken waits again, before all else of its owner, for the next turn of that."""
+        """Put back a thing that was taken: it waits before all others of its owner, for the owner's next turn."""
         self._lines.setdefault(owner, deque()).appendleft(thing)
         self._count += 1
 
     def take(self) -> tuple[bytes, T]:
-        """The owner that has its turn, and its first. LookupError when nothing waits."""
+        """The owner whose turn it is, and its first thing. LookupError when nothing waits."""
         owner, line = next(iter(self._lines.items()), (b"", None))
         if line is None:
             raise LookupError("nothing waits")

@@ -1,14 +1,14 @@
-"""Who is connected: clients come, take names and rights, tap, and go.
+"""The connected clients: they come, take names and rights, tap, and go.
 
 Rules
-- A client goes on with the numbers of its name, or a jump behind another host that had the name before.
-- What a client has sent under a name that it gives up may still come back from the segment: the table of sources
-  remembers it.
-- A process may take so many names, one after the other: each can beat and leave a trace on every host.
-- Whom a client speaks for it says before it does anything else. It is that one from then on, as if it had come
-  anew: to the rights, the names, the accounts of its user and whoever looks.
-- A change of rights disconnects nobody. A client learns what it loses by ``CMSG revoked``; the name it has taken it
-  keeps until it takes another.
+- A client continues the numbers of its name, or starts a jump above those of another host that had the name before.
+- Datagrams of a client under a name that it gave up may still come back from the segment: the table of sources
+  remembers them.
+- A process may take a limited number of names, one after the other: each can beat and leave a trace on every host.
+- A client that speaks for another says so before it does anything else. From then on it is that client, as if it had
+  just connected: for its rights, its names, the accounts of its user and all who look.
+- A change of rights disconnects nobody. A client learns which rights it loses by ``CMSG revoked``. It keeps the name
+  that it has taken until it takes another.
 """
 
 from dataclasses import dataclass, replace
@@ -151,9 +151,9 @@ class Membership:
             self._state.sources.remember(session.name, sent, moment.monotonic)
 
     def begin_numbers(self, source: LocalSource, wanted: int) -> None:
-        """Number on behind what was heard under the name, or a jump behind another host that had the name before.
+        """Continue above the numbers that were heard under the name, or a jump above those of another host.
 
-        Those who hear it then neither drop it as old nor take what lies between for losses.
+        So receivers neither drop its messages as old nor count the numbers in between as losses.
         """
         first = self._state.names.first_seq(wanted)
         known = self._state.sources.get(source.name)

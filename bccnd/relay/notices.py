@@ -1,4 +1,4 @@
-"""What the daemon says by itself: presence notices, and heartbeats.
+"""What the daemon publishes by itself: presence notices, and heartbeats.
 
     local/presence/<event>/<src>    a source of the segment or a client of this host came, fell silent or left
     heartbeat/<src>                 the daemon and the clients that asked for it are there, or are leaving
@@ -8,10 +8,10 @@ Rules
   Only a pattern that begins with PREFIX gets them: neither ``>`` nor ``local/>`` does, as neither asks for them.
 - No notice is written when nobody has such a pattern.
 - A client's heartbeat is published in its name, and only where the client itself may publish.
-- Notices about clients take a part of the time (STEPS_A_SECOND): beyond it they wait in a queue, and some of them go
-  at a time. A full queue (WAITING_LIMIT) loses first the oldest two of a client that came and left meanwhile, which
-  nobody misses, and then the newest. How many were lost is told in a notice ``lost`` in the daemon's own name.
-- However many clients beat together, and however many hear it, the others have their turn after BEATS_STEPS.
+- Notices about clients may take a part of the time (STEPS_A_SECOND). Beyond that they wait in a queue, and some of
+  them go out at a time. A full queue (WAITING_LIMIT) first loses the oldest pair of a client that came and left
+  meanwhile, which nobody misses, and then the newest. A notice ``lost`` in the daemon's own name reports how many.
+- However many clients beat together, and however many hear it, other work has its turn after BEATS_STEPS.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

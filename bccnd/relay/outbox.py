@@ -1,4 +1,4 @@
-"""What one client has not taken yet.
+"""The packets that one client has not taken yet.
 
 Rules
 - Messages and answers leave in the order they came. Answers (to the client's own requests) are never dropped; a

@@ -1,19 +1,19 @@
-"""Asks for what was lost, and sends again what others ask for (``bccnd/wire/REPAIR.md``).
+"""Asks for lost messages, and sends messages again that others ask for (``bccnd/wire/REPAIR.md``).
 
     gaps ----------> resend ---> segment ---> the daemon that keeps it ---> the datagram, again
-    announcements -> last  --->          '--> who misses the same waits     '--> gone, plain
+    announcements -> last  --->          '--> others that miss it wait      '--> gone, plain
 
 Rules
-- Requests are not addressed: whoever keeps the source sends again, whoever misses the same need not ask. What is sent
-  again goes to all, and who has it drops it as a duplicate.
-- All of this goes out under a source of its own, whose numbers nobody misses, and nothing of it is answered by
-  something that is answered: so two daemons never keep each other busy.
-- A number is sent again once in AGAIN_SECONDS at most, and no further back than plain programs bear (PLAIN_REACH),
-  as long as such are heard. What goes out in one call is RESENT_AT_ONCE datagrams; the rest waits for the next, so
-  that a receiver that was flooded is not flooded again.
-- Each host that asks has a share of what is sent again (``allowance``), and of the requests that are looked at. What
-  is beyond it is dropped without a word, and counted.
-- Whoever announces numbers that were never sent costs one round of requests: its daemon says that they are gone.
+- A request names no daemon. Each daemon that keeps the source sends again, and a receiver that misses the same number
+  need not ask. A datagram that is sent again goes to all; those that have it drop it as a duplicate.
+- Messages about repair have their own source, whose numbers nobody asks for. Nothing answers an answer, so two
+  daemons never keep each other busy.
+- A number is sent again once in AGAIN_SECONDS at most. While plain programs are heard, it goes no further back than
+  they bear (PLAIN_REACH). One call sends RESENT_AT_ONCE datagrams; the rest waits for the next call, so that a
+  receiver that was flooded is not flooded again.
+- Each host that asks has a share of what is sent again (``allowance``), and of the requests that are looked at.
+  Requests beyond it are silently dropped, and counted.
+- A host that announces numbers that were never sent causes one round of requests: its daemon says that they are gone.
 """
 
 from collections.abc import Iterator
@@ -38,44 +38,44 @@ from bccnd.relay.state import State
 from bccnd.wire import repair as wire
 from bccnd.wire.verdict import Verdict
 
-# Seconds before a number is sent again once more: the requests of all who miss it have come by then.
+# Seconds before a number may be sent again once more: the requests of all who miss it have come by then.
 AGAIN_SECONDS = 0.01
-# Seconds between two batches of what is sent again, and datagrams in one.
+# Seconds between two batches of datagrams that are sent again, and datagrams in a batch.
 RESENT_EVERY = 0.001
 RESENT_AT_ONCE = 32
-# Of that, what one host that asks gets before the next has its turn.
+# Datagrams of a batch that one host gets before the next host that asks has its turn.
 RESENT_IN_TURN = 8
-# Ranges of numbers that wait to be sent again: those of some sixteen full requests. A host has at most as many as
-# there is room left: so there is always some.
+# Ranges of numbers that wait to be sent again: those of some sixteen full requests. A host may have at most as many
+# as there is room left, so there is always some room.
 QUEUE_LIMIT = 4096
 # A plain program takes a number further back for a restart of the source (``BCCN1.md``, "Duplicates and restarts").
 PLAIN_REACH = 900
-# How long it is believed that all programs of the segment repair, and of how many sources at most it is known.
+# Seconds for which the answer to "do all programs of the segment repair?" holds, and the sources that it looks at.
 BELIEVED_SECONDS, KNOWN_SOURCES = 1.0, 4096
-# What is looked at a second of the requests, announcements and refusals of one host that alone has any, in lines and
-# ranges, a microsecond each, and MESSAGE_LINES for each message: a daemon in trouble sends a hundred with some ten
-# lines each. A segment of 64 hosts, all of them in trouble, takes an eighth of the time.
+# Lines and ranges of repair messages that are looked at in a second if a single host sends any, a microsecond each.
+# Each message counts as MESSAGE_LINES more. A daemon in trouble sends a hundred messages with some ten lines each. A
+# segment of 64 hosts, all of them in trouble, takes an eighth of the time.
 LINES_PER_SECOND = 1 << 14
 MESSAGE_LINES = 8
-# Of one host a second, sources that begin with an announcement, as nothing of them has come: of the new ones that a
-# host has, few. Each is asked for.
+# Sources of one host, in a second, that may begin with an announcement, because none of their messages has come. Few
+# of the new sources of a host do. Each is asked for.
 BEGUN_PER_SECOND = 64
-# Requests of this daemon a second, and at once.
+# Requests of this daemon in a second, and at once.
 ASKED_PER_SECOND, ASKED_AT_ONCE = 100.0, 20.0
-# What a line takes beside its source, and each of its ranges, mostly: so that a call asks with one request.
+# Typical bytes of a line without its source, and of a range: an estimate, so that a call makes one request.
 LINE_BYTES, RANGE_BYTES = 24, 5
-# Of the ranges of one request, what one gap gets before the next address has its turn.
+# Ranges of a request that one gap gets before the next address has its turn.
 ASKED_IN_TURN = 8
-# Numbers that are to be asked for within so many seconds go into one request, however many requests are left.
+# Numbers that fall due within so many seconds go into one request, however many requests are left.
 SLACK = 0.002
-# What is looked at in one call, a few microseconds each: gaps, what another asks for of what is missing here, and
-# numbers that are to be sent again. A gap counts once more for each so many of its parts.
+# Things that one call looks at, a few microseconds each: gaps, parts of them that another host asks for, and numbers
+# to be sent again. A gap counts once more for each PARTS_A_LOOK of its parts.
 LOOKED_AT_ONCE = 256
 PARTS_A_LOOK = 16
-# Daemons of which the last number is known, so that a copy is told apart.
+# Daemons whose last number is remembered, to recognise copies.
 DAEMONS_LIMIT = 4096
 
-# Of each source the ranges that a message names.
+# The ranges that a message names, for each source.
 Numbers = tuple[tuple[bytes, tuple[range, ...]], ...]
 
 
@@ -187,8 +187,8 @@ class Repair:
     # -- what is missing here
 
     def _ask(self, moment: Moment) -> None:
-        """Ask with one request for all that is due before the next one may leave: so that none of the few is spent on
-        what came last, while others wait.
+        """Ask with one request for all numbers that are due before the next request may leave, so that none of the
+        few requests is spent on the latest numbers while others wait.
         """
         now = moment.monotonic
         if now < min(self._gaps.next_deadline(), self._ask_at):
@@ -220,7 +220,7 @@ class Repair:
         return due
 
     def _request(self, until: float, moment: Moment) -> None:
-        """What those in line miss, as far as there is room: some of each address, in turn."""
+        """Ask for missing numbers of the gaps in line, as far as there is room: some of each address, in turn."""
         due: dict[Gap, Iterator[range]] = {}
         wanted: dict[bytes, list[range]] = {}
         room, looked = wire.RANGES_LIMIT, 0
@@ -265,7 +265,7 @@ class Repair:
         self._hearing.take_some(host, b"", moment.monotonic, in_vain)
 
     def _release(self, gap: Gap, released: int, moment: Moment) -> int:
-        """What a gap held goes out; or in the next call, once so much was ``released`` in this one. How much went."""
+        """Pass on what a gap held, or leave it to the next call if enough was ``released``. Returns how many."""
         if gap.held and released >= RELEASED_AT_ONCE:
             self._gaps.plan(gap)
             return 0
@@ -334,8 +334,8 @@ class Repair:
             self.say(payload, moment)
 
     def _overhear(self, numbers: Numbers, host: bytes, now: float) -> None:
-        """Another host asks for what may be missing here as well: then this one need not, unless that host has used
-        up its share. Whoever is asked reckons in the same way, and sends nothing then.
+        """Another host asks for numbers that may be missing here as well. Then this host need not ask, unless the
+        other one has used up its share: the daemon that keeps them counts the same way, and then sends nothing.
         """
         count = min(self._rate, sum(len(part) for _, ranges in numbers for part in ranges))
         if self._overheard.take_some(host, b"", now, count) < count:
@@ -417,7 +417,7 @@ class Repair:
         return min(record.last + 1, max(record.oldest, record.last + 1 - reach))
 
     def _all_repair(self, now: float) -> bool:
-        """Whether every program that is heard has a daemon that repairs, as far as that is known."""
+        """Whether each source that is heard is on a host whose daemon repairs, as far as that is known."""
         at, believed = self._believed
         if now - at >= BELIEVED_SECONDS:
             sources = self._sources

@@ -1,16 +1,17 @@
-"""The last value of a channel, for subscribers that come late: the newest message of each channel that is kept.
+"""The last values of channels, for subscribers that come late: the newest message of each retained channel.
 
 Rules
 - Channels that match one of the patterns (setting ``retain.patterns``) are kept; never those that begin with "!".
 - The newest message is the one taken last, from a client of this host or from the segment. It replaces the one
   before. An empty payload deletes the value, as users of MQTT expect; it is delivered like any other message.
-- The table is bounded in channels and in bytes, bookkeeping included. Whoever has most of it gives first
-  (``shares``): the user of this host who said it, the address that it came from, or the host in the name of its
-  source where far fewer came from any one address (``crowd``). So none pushes out what others have said. A message
-  that is larger than the bound by itself is not kept, nor is the one before it: no value is better than an old one.
-- Who subscribes is given the messages in the order of their channels, a row for each step: a ``Scan`` costs what is
-  taken from it, and may be taken from a page at a time. A message that is updated or deleted meanwhile is left out:
-  its subscriber was sent the newer one.
+- The table is bounded in channels and in bytes, bookkeeping included. The owner with most gives up first
+  (``shares``): the user of this host who published it, the address that it came from, or the host in the name of its
+  source where far fewer came from any one address (``crowd``). So no owner pushes out the messages of others. A
+  message that is larger than the bound by itself is not kept, nor is the one before it: no value is better than an
+  old one.
+- A subscriber gets the messages in the order of their channels, a row for each step. A ``Scan`` costs what is taken
+  from it, and may be taken a page at a time. It leaves out a message that is updated or deleted meanwhile: the
+  subscriber got the newer one.
 - The daemon keeps what it has heard. It does not ask other hosts, and what it keeps does not outlive it.
 """
 

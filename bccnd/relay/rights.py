@@ -11,16 +11,17 @@ Rules
   listen; "!" in ``subscribe`` gives only that.
 - A subscription must lie within one granted pattern (``pattern.covers``): a client never gets part of what it asked
   for without knowing.
-- Who asks whom a message would reach, or watches that, needs the right to publish it: that is what the answer is for,
-  and it tells of others who read. A client always sees itself; the daemon's counters, other clients and sources need
-  ``observe``, which ``tap`` includes, as a tap sees all of them speak.
-- ``block`` is a right, as such a reader holds up publishers that are not its own. Where nothing is configured, each
-  user may hold up its own (``block_own``), and only the owners those of others: a stranger stops nobody.
+- A client that asks how many a message would reach, or watches that, needs the right to publish it: the answer is for
+  publishers, and reveals that others read. A client always sees itself. To see the daemon's counters, other clients
+  and sources it needs ``observe``. ``tap`` includes that, since a tap sees all of them send.
+- ``block`` is a right, since such a reader holds publishers that are not its own. Where nothing is configured, each
+  user may hold its own publishers (``block_own``), and only the owners may hold those of others: a stranger stops
+  nobody.
 - A bridged datagram keeps its source, whichever that is, but the bridge must have the right to publish on its
   channel. With ``bridge`` a client may also subscribe to directed channels of others, by a pattern that begins with
   "!": it carries them to where they are answered. Nobody else hears what is directed to others, but taps.
-- ``speak_for`` is the right to say whom a connection belongs to: a door has it, which lets programs in that cannot
-  connect themselves. From then on the connection has the rights of whom it was said to belong to, and no others.
+- ``speak_for`` is the right to declare to which user a connection belongs. A door has it, since it connects for
+  programs that cannot do so themselves. From then on the connection has the rights of that user, and no others.
 """
 
 from collections import Counter
@@ -79,9 +80,9 @@ class Grant:
 
 
 def unrestricted(owners: Iterable[int]) -> list[Grant]:
-    """What holds where nothing is configured: whoever may open the socket publishes, subscribes and observes
-    everything; what concerns others, who they are, their names, their pace and all traffic, is for the ``owners``
-    (uids), who could read the key anyway.
+    """The rights where nothing is configured. A program that may open the socket may publish, subscribe and observe
+    everything. Rights that concern others (to speak for them, take their names, hold them, tap and bridge) are for
+    the ``owners`` (uids), who could read the key anyway.
 
     A root of another pid namespace may be no more than root of a container.
     """

@@ -1,10 +1,10 @@
-"""What comes from the segment: datagrams, as spans of the memory they were read into.
+"""Judges and delivers the datagrams that come from the segment, given as spans of the memory.
 
 Rules
 - A datagram is judged in this order: envelope, integrity, body, own or foreign, duplicate, local channel. Only then
   is it matched. What is dropped is counted by verdict and shown to taps only.
-- Consecutive datagrams of one source on one channel, numbered without a gap, are a run: judged once, as far as the
-  verdict is the same for all, and delivered together.
+- Consecutive datagrams of one source on one channel, numbered without a gap, are a run. It is judged once, as far as
+  the verdict is the same for all, and delivered together.
 - A sound datagram is laid out beside others as a MSG packet; the rare kinds (a bridge's, crc32) become one where they
   lie. The datagram itself is copied only for those who want it whole.
 """
@@ -117,7 +117,7 @@ class SegmentInput:
             self._run(alone, (0, src, seq, chan, [self.make_message(opened, start)], [end]), moment)
 
     def _hear(self, origin: Origin, run: Run, moment: Moment) -> None:
-        """What daemons say to each other about lost datagrams; nobody counts what is lost of that."""
+        """A message of daemons about repair; nobody counts the loss of these."""
         index, src, seq, chan, starts, ends = run
         for at, (start, end) in enumerate(zip(starts, ends, strict=True)):
             part = range(index + at, index + at + 1)
@@ -179,8 +179,8 @@ class SegmentInput:
     def _under_our_name(
         self, holder: LocalSource, seq: int, count: int, origin: Origin, index: int
     ) -> tuple[Verdict, int]:
-        """What this host sent comes back from an address of this host. All else is of somebody who has the name, too:
-        another host, or another program on this one.
+        """A datagram that this host sent comes back from an address of this host. Any other is from a second sender
+        with the same name: another host, or another program on this one.
         """
         sender = origin.peer(index)
         ours = 0

@@ -1,13 +1,14 @@
-"""What this host has sent and keeps, so that it can send it again (``bccnd/wire/REPAIR.md``, "What is kept").
+"""Keeps the datagrams that this host has sent, so that it can send them again (``bccnd/wire/REPAIR.md``, "What is
+kept").
 
 Rules
-- Datagrams are kept as the sealed bytes that left, those sealed together as one batch: one copy each, no parsing.
-- Of each source the newest are kept, ``repair.numbers`` and ``repair.source_bytes`` at most; of all, at most
-  ``repair.bytes``. A batch counts with what it takes beside its bytes, and so does a source.
-- When all are full, the user who holds most gives, and of that user the sources that hold more than the others do: a
-  flood costs those behind it.
-- A source that has been silent for SILENT_SECONDS is forgotten, when another one speaks.
-- What is sealed with a key that is no longer used is of no use to anybody: ``clear``.
+- Datagrams are kept as the sealed bytes that left. Those sealed together are one batch: one copy each, no parsing.
+- The newest datagrams of each source are kept, at most ``repair.numbers`` and ``repair.source_bytes``, and at most
+  ``repair.bytes`` of all sources. The overhead of batches and sources counts, too.
+- When all are full, the user who holds most gives up some, and of that user the sources that hold more than the
+  others: a flood costs its own user.
+- A source that has been silent for SILENT_SECONDS is forgotten when another one sends.
+- Datagrams sealed with a key that is no longer used are useless: ``clear``.
 """
 
 from bisect import bisect_right
@@ -23,13 +24,13 @@ from bccnd.relay.effects import Sealed
 from bccnd.relay.options import Repair
 from bccnd.wire.sbus import Memory
 
-# Longer than anybody waits for a message, and than a short break of a link.
+# Longer than any receiver waits for a message, and longer than a short break of a link.
 SILENT_SECONDS = 60.0
-# What may be kept of a source before it is counted, so that most messages cost no accounting.
+# Bytes of a source that may be kept before they are counted, so that most messages cost no accounting.
 UNCOUNTED_BYTES = 4 << 10
-# What a source takes, with what is not counted yet; and a batch and each of its numbers, beside the datagrams.
+# Bytes that a source takes, with those not counted yet; and a batch and each of its numbers, beside the datagrams.
 SOURCE_BYTES, BATCH_BYTES, NUMBER_BYTES = 1024 + UNCOUNTED_BYTES, 320, 80
-# The part of what a source holds that it gives at once, so that looking for who gives is seldom.
+# The part of its datagrams that a source gives up at once, so that the search for one to give up is rare.
 GIVEN_PART = 8
 
 # The first number; the datagrams side by side; where each begins and ends in them, less an offset.
@@ -39,9 +40,9 @@ _first_of = itemgetter(0)
 
 
 class Record(Speaker):
-    """One source: ``count`` datagrams in batches, which take ``size`` bytes, for which ``user`` pays; beside those in
-    the batches from ``counted`` on, with ``uncounted`` bytes. ``passed``: of a bridge, from which number on nobody
-    has what is not kept here, if that is not ``first``; else 0.
+    """One source: ``count`` datagrams in batches, which take ``size`` bytes of the share of ``user``. The batches
+    from ``counted`` on, with ``uncounted`` bytes, are not in ``size`` yet. ``passed``, for a bridge: the number from
+    which on nobody has what is not kept here, if that is not ``first``; else 0.
     """
 
     __slots__ = ("batches", "count", "counted", "passed", "size", "uncounted", "user")

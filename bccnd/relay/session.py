@@ -1,4 +1,4 @@
-"""One connected client, as the relay sees it: who it is, how it wants to be served, what waits for it.
+"""One connected client, as the relay sees it: its name and rights, how it wants to be served, what waits for it.
 
 Rules
 - ``port`` is a number that only the transport understands.

@@ -1,4 +1,4 @@
-"""Clients that read too slowly, and when an administrator hears of them.
+"""Clients that read too slowly, and when the log names them.
 
 Rules
 - An episode begins when a client loses a message, or when publishers begin to wait for it (``block``). It ends when

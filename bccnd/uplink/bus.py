@@ -22,12 +22,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
 import bccn
 from bccn.transport import pauses
 from bccnd.beside import answers
+from bccnd.beside.asked import Replies
 from bccnd.errors import RefusedError
 
 # Queues to ask for, in this order: the daemon grants the first that its limits allow, or keeps its own.
@@ -44,6 +46,8 @@ PROBE = b"BCCN1[0]"
 # What the daemon says about it, and what to do.
 NO_RIGHT = "no right to bridge"
 WHO_MAY = "[[rights]] in the daemon's settings say who may"
+HOW_MANY = "raise limits.subscriptions in the daemon's settings, then reload bccnd"
+OLDER = "the daemon may be older than this uplink"
 # The channel of all clients that listen.
 ALL = "!"
 # Seconds for an answer: the daemon may be waiting for its network.
@@ -83,7 +87,7 @@ class Bus:
         self.counts = Counter(dict.fromkeys(("heard", "sent", "lost", "refused", *EXPECTED), 0))
         self._joined, self._heard = joined, heard
         self._channel = channel
-        self._answer = answer
+        self._replies = Replies(lambda _: answer())
         self._patterns: frozenset[str] = frozenset()
         self._bridges = False
         self._queue = 0
@@ -108,7 +112,12 @@ class Bus:
             await self._lose(str(error))
 
     async def run(self) -> None:
-        """Hear the segment, over one connection after the other, until cancelled."""
+        """Hear the segment and reply, over one connection after the other, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for work in (self._replies.run(), self._hear()):
+                tasks.create_task(work)
+
+    async def _hear(self) -> None:
         wait = pauses()
         while True:
             pause = 0.0
@@ -216,9 +225,10 @@ class Bus:
             await self.close()
             await self._connect()
             return
-        await client.serve(self._channel, self._reply)
+        asked = partial(self._replies.asked, client)
+        await client.subscribe(self._channel, asked)
         with suppress(bccn.RefusedError):  # it is for ``bccn doctor`` alone
-            await client.serve(answers.CHANNEL, self._reply)
+            await client.subscribe(answers.CHANNEL, asked)
         settled = None
         while settled is not self._patterns:  # a reload may want others meanwhile
             settled = self._patterns
@@ -256,7 +266,7 @@ class Bus:
             except bccn.RefusedError as error:
                 raise RefusedError(f"{error.text}; {WHO_MAY}") from None
             except bccn.RejectedError as error:
-                raise RefusedError(f"{error}; the daemon may be older than this uplink") from None
+                raise RefusedError(f"{error}; {HOW_MANY if error.code == 'limit' else OLDER}") from None
 
     async def _subscribed(self, client: bccn.AsyncClient, pattern: str) -> bccn.AsyncSubscription | None:
         """The subscription; None if it is for directed messages, and the daemon is too old for these."""
@@ -311,10 +321,3 @@ class Bus:
                 continue
             self.counts["heard"] += 1
             self._heard(message.datagram, message.retained)
-
-    async def _reply(self, request: bccn.Request) -> None:
-        client = self._client
-        if client is not None:
-            with suppress(bccn.BccnError):  # of a connection that ends; ``run`` says why
-                for payload in self._answer():
-                    await client.reply(request, payload)

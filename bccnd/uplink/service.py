@@ -23,7 +23,6 @@ from typing import Any
 import structlog
 
 from bccnd import __version__
-from bccnd.beside.answers import Answering
 from bccnd.beside.program import Program, Start
 from bccnd.errors import BccndError
 from bccnd.uplink.account import (
@@ -69,11 +68,10 @@ class Service(Program[UplinkSettings]):
             settings.socket,
             self._heard,
             CHANNEL,
-            self._answer,
+            lambda: answers(self._facts()),
             joined=self.core.joined,
             retained=settings.retained,
         )
-        self._answering = Answering()
         self._losses = Losses()
         self._reported_at = float("-inf")
         self._incoming = asyncio.Event()
@@ -122,13 +120,6 @@ class Service(Program[UplinkSettings]):
     def _heard(self, datagram: bytes, retained: bool) -> None:
         self.core.offer(datagram, retained=retained)
         self._waking.schedule()
-
-    def _answer(self) -> list[bytes]:
-        if not self._answering.may(self._loop.time()):
-            return []
-        parts = answers(self._facts())
-        self._answering.took(len(parts))
-        return parts
 
     # -- what goes on
 

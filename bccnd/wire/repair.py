@@ -1,4 +1,4 @@
-"""What daemons say to each other about datagrams that were lost (``bccnd/wire/REPAIR.md``).
+"""The messages of daemons about datagrams that were lost (``bccnd/wire/REPAIR.md``).
 
     last LF <src> <n>                    the last number of a source that has just spoken
          LF <src> <first>-<n>            the same, with the first number of a source that is new

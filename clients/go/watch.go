@@ -57,10 +57,8 @@ func (c *Client) Unwatch(ctx context.Context, pattern string) error {
 	_, err := c.ask(ctx, "unwatch", pattern, granted, func(asked *query) { last = asked })
 	if err != nil && held && (last == nil || !last.said) {
 		c.mu.Lock()
+		c.withdrawn = append(c.withdrawn, &withdrawal{pattern: pattern, watch: true}) // a greeting may have asked for it
 		l := c.link
-		if l != nil {
-			c.withdrawn = append(c.withdrawn, &withdrawal{pattern: pattern, watch: true})
-		}
 		c.mu.Unlock()
 		c.takeBackSoon(l)
 	}

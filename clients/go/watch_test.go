@@ -94,9 +94,11 @@ func TestAWatchGivenUpEndsNoOtherCall(t *testing.T) {
 	must(t, <-second)
 	must(t, bus.Barrier(ctx))
 	same(t, len(seen), 0)
-	go func() { must(t, bus.Unwatch(ctx, "a")) }()
+	unwatched := make(chan error)
+	go func() { unwatched <- bus.Unwatch(ctx, "a") }()
 	same(t, <-seen, "CMSG unwatch\x00a")
 	say(conn, "CMSG unwatch\x00a")
+	must(t, <-unwatched)
 
 	giveUp, first = begin()
 	giveUpToo, second := begin()
@@ -122,4 +124,27 @@ func TestAnUnwatchEndsAWatchThatWasAskedForBefore(t *testing.T) {
 	bus.mu.Lock()
 	defer bus.mu.Unlock()
 	same(t, len(bus.watches), 0)
+}
+
+func TestAnUnwatchDuringAGreetingIsSaidAfterIt(t *testing.T) {
+	seen, greeted := make(chan string, 10), make(chan *net.UnixConn, 10)
+	daemon := serveScripted(t, func(conn *net.UnixConn, packet string) bool {
+		if strings.Contains(packet, "watch\x00") {
+			seen <- packet
+		}
+		if packet == "CMSG whoami\x00" {
+			greeted <- conn
+		}
+		return packet == "CMSG whoami\x00" && len(seen) > 0
+	})
+	bus, conn := daemon.open(t, Options{OnNotice: func(Notice) {}})
+	<-greeted
+	must(t, bus.Watch(within(t, patience), "a", func(string, bool) {}))
+	conn.Close()
+	conn = <-greeted
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	same(t, bus.Unwatch(ctx, "a"), context.Canceled)
+	say(conn, "CMSG whoami\x00here/test/1")
+	same(t, <-seen+<-seen+<-seen, "CMSG watch\x00aCMSG watch\x00aCMSG unwatch\x00a")
 }

@@ -298,7 +298,7 @@ _bccn_control() {
             [ -z "$_bccn_withdrawn" ] || _bccn_settle
             if [ "$_bccn_value" = "$_bccn_asked" ]; then
                 _bccn_confirmed=$_bccn_asked_at _bccn_unread=0
-            else
+            elif [ -n "$_bccn_ready" ]; then
                 _bccn_complaint='' # the errors until now belong to a request that was given up
             fi
             ;;
@@ -890,7 +890,11 @@ bccn_unwatch() {
     set -- "$_bccn_raw"
     _bccn_without "=$1" "$_bccn_watches"
     _bccn_watches=$_bccn_kept
-    _bccn_ask "CMSG unwatch\\0000$1" || return
+    _bccn_ask "CMSG unwatch\\0000$1" || {
+        set -- "$1" $?
+        [ -n "$_bccn_said" ] || [ -z "$_bccn_greeting" ] || { _bccn_put "CMSG unwatch\\0000$1" && _bccn_ping; }
+        return "$2"
+    }
     _bccn_without "=$1" "$_bccn_news"
     _bccn_news=$_bccn_kept
 }
@@ -1073,7 +1077,11 @@ _bccn_publish_request() {
     _bccn_encode "$1"
     _bccn_requested=$_bccn_raw _bccn_requests=$((_bccn_requests + 1)) _bccn_r_first=$_bccn_r_last _bccn_settled=''
     _bccn_rejected_before=$_bccn_rejection _bccn_rejection=''
-    bccn_publish -b "$1" "$_bccn_token$_bccn_requests\\0012$2" && _bccn_listeners "$_bccn_requested" || return
+    { bccn_publish -b "$1" "$_bccn_token$_bccn_requests\\0012$2" && _bccn_listeners "$_bccn_requested"; } || {
+        set -- $?
+        _bccn_rejection=${_bccn_rejected_before:-$_bccn_rejection}
+        return "$1"
+    }
     [ "$_bccn_answer" = 0 ] || _bccn_settled=1
     set -- "$_bccn_rejection" "$4"
     _bccn_rejection=$_bccn_rejected_before

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bccnd.beside.answers import LONGEST, PART_BYTES, PARTS, Answering, Form
+from bccnd.beside.answers import LONGEST, PART_BYTES, Form
 
 NAME = "h" * 64 + "/lamps/1234567"
 FORM = Form(
@@ -81,14 +81,3 @@ def test_a_row_of_nobody_and_a_part_of_an_answer_are_not_whole() -> None:
     )
     assert FORM.gathered(parts, only_whole=True) == []
     assert [(lamp["lamp"], lamp["bulbs"]) for lamp in FORM.gathered(parts)] == [("b", [{}])]
-
-
-def test_a_flood_of_requests_has_few_answers() -> None:
-    answering = Answering()
-    answered = 0
-    for number in range(900):
-        if answering.may(10.0 + number / 1000):
-            answering.took(50)
-            answered += 1
-    assert answered == PARTS / 50
-    assert answering.may(11.0)

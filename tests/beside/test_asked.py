@@ -44,6 +44,16 @@ async def test_it_answers_under_its_own_name(shared_daemon: DaemonProcess) -> No
             assert await heard(shared_daemon.socket, 3) == [b"one", b"two"]
 
 
+async def test_who_asks_in_a_flood_leaves_others_their_answers(shared_daemon: DaemonProcess) -> None:
+    async with asked(shared_daemon.socket, 100 * [b"x"]):
+        await heard(shared_daemon.socket, 101)
+        async with bccn.AsyncClient(str(shared_daemon.socket)) as greedy:
+            for number in range(200):
+                await greedy.publish(CHANNEL, f"{number}\n")
+            await greedy.barrier()
+            assert len(await heard(shared_daemon.socket, 101)) == 100
+
+
 async def test_it_waits_for_the_daemon_and_outlives_it(tmp_path: Path) -> None:
     daemon = DaemonProcess(tmp_path, "--broadcast", LOOPBACK_BROADCAST, "--port", str(free_port()))
     async with asked(daemon.socket, [b"one"]):

@@ -68,6 +68,74 @@ def _of_reloads(said: Any) -> list[Any]:
     return [line for line in said if "reload" in line["event"] or "restart" in line["event"]]
 
 
+async def test_a_reload_waits_until_it_serves_and_is_done_once() -> None:
+    one = lamp(LampSettings(watts=7))
+    opening, opened = asyncio.Event(), asyncio.Event()
+
+    async def open_slowly() -> None:
+        opening.set()
+        await opened.wait()
+
+    heard: list[int] = []
+    wanted = one._reload_wanted.set
+    one._reload_wanted.set = lambda: heard.append(1) or wanted()  # type: ignore[func-returns-value, method-assign]
+    one._open = open_slowly  # type: ignore[method-assign]
+    with capture_logs() as said:
+        serving = asyncio.create_task(one.serve())
+        await opening.wait()
+        for count in 1, 2:
+            os.kill(os.getpid(), signal.SIGHUP)
+            await until(lambda count=count: len(heard) == count)  # type: ignore[misc]
+        opened.set()
+        await until(lambda: _of_reloads(said))
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
+    assert one.did == ["begin", "7 watts", "hand over, stopping", "close", "report"]
+    assert [line["event"] for line in said] == ["serving", "it may not be meant", "reloaded", "stopped"]
+
+
+async def test_a_reload_neither_begins_nor_delays_the_end_of_it() -> None:
+    one = lamp(LampSettings(watts=7))
+    changing, stopping = asyncio.Event(), asyncio.Event()
+
+    async def never(_: LampSettings) -> dict[str, Any]:
+        changing.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def hand_over() -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await until(one._reload_wanted.is_set)
+        stopping.set()
+
+    one._change, one._hand_over = never, hand_over  # type: ignore[method-assign]
+    with capture_logs() as said:
+        serving = asyncio.create_task(one.serve())
+        await until(lambda: "begin" in one.did)
+        os.kill(os.getpid(), signal.SIGHUP)
+        await changing.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
+    assert stopping.is_set()
+    assert [line["event"] for line in said] == ["serving", "it may not be meant", "stopped"]
+
+
+async def test_nothing_is_read_again_once_it_stops() -> None:
+    one = lamp()  # which has no settings for a reload
+
+    async def hand_over() -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await until(lambda: one._reload_wanted.is_set() or one._tasks == set())
+
+    one._hand_over = hand_over  # type: ignore[method-assign]
+    with capture_logs() as said:
+        serving = asyncio.create_task(one.serve())
+        await until(lambda: "begin" in one.did)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
+    assert [line["event"] for line in said] == ["serving", "it may not be meant", "stopped"]
+
+
 async def test_a_change_that_fails_leaves_the_settings() -> None:
     one = lamp(LampSettings(watts=100), LampSettings(watts=0))
     await one._reload()

@@ -9,12 +9,21 @@ from typing import Any
 import pytest
 
 import bccn
+from bccn.session import Session
 from tests.clients.drivers import Doorway, Driver, Language
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE
 
 Connect = Callable[..., bccn.Client]
 Start = Callable[[Language], Driver]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of the Python clients wait as long as a test does: a busy machine may stand still for five seconds."""
+    defaults = Session.__init__.__kwdefaults__
+    assert defaults
+    monkeypatch.setitem(defaults, "timeout", PATIENCE)
 
 
 @pytest.fixture(scope="session")

@@ -233,6 +233,7 @@ class Driver:
         self._log = log
         self._buffer = b""
         self._asked = ""
+        self._is_patient = False
         with log.open("ab") as stderr:
             self.process = subprocess.Popen(
                 mortal(language.run),
@@ -247,6 +248,12 @@ class Driver:
     def ask(self, *words: Word) -> None:
         """Give a command without waiting for its answer."""
         assert self.process.stdin
+        if words[0] == "timeout":
+            self._is_patient = True
+        if (
+            words[0] == "open" and not self._is_patient
+        ):  # the five seconds of a program are few on a busy machine
+            self("timeout", LATEST)
         if self._doorway and words[0] == "open":
             address = self._doorway.to(str(words[1]) if len(words) > 1 else os.environ["BCCN_SOCKET"])
             words = ("open", address) if len(words) > 1 else words

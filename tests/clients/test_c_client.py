@@ -10,7 +10,7 @@ import pytest
 
 import bccn
 from tests.clients import workers
-from tests.clients.drivers import CLIENTS, Driver, Language, building
+from tests.clients.drivers import CLIENTS, LATEST, Driver, Language, building
 from tests.daemon_process import DaemonProcess, die_with_parent
 from tests.needs import require
 from tests.packet_client import PATIENCE, PacketClient, wait_until
@@ -224,7 +224,7 @@ def test_an_installed_library_serves_programs(daemon: DaemonProcess, tmp_path: P
         driver.open(daemon.socket)
         driver("sub", "a")
         driver("pub", "a", "hello")
-        assert driver("recv", 5) == [b"msg", b"a", b"hello"]
+        assert driver("recv", LATEST) == [b"msg", b"a", b"hello"]
 
 
 @pytest.mark.parametrize(("language", "compiler"), [("c", "gcc -std=c99"), ("cpp", "g++ -std=c++17")])

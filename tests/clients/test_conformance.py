@@ -17,6 +17,8 @@ from tests.packet_client import PacketClient, crowd, wait_until
 REFERENCE = LANGUAGES[0]
 EVERY_BYTE = bytes(range(256))
 QUEUE = 8  # packets
+# Seconds that a request waits for a reply which does not come.
+BRIEF = 0.3
 # Messages: more than QUEUE packets, the socket and what a client reads ahead can hold.
 FLOOD = 20_000
 
@@ -211,9 +213,9 @@ def test_a_slow_reader_learns_what_it_lost(language: Language, bus: Path, start:
     total = FLOOD * 3 if pack == "on" else FLOOD  # packed more of them fit into the socket
     other("flood", "fast/x", total)
     other("barrier")
-    driver("barrier")
+    driver("barrier")  # all that the daemon kept for it has come
     assert driver("recv", LATEST) == [b"msg", b"fast/x", b"1"]
-    received, lost, last = map(int, driver("count", total, 2))
+    received, lost, last = map(int, driver("count", total, 0))
     # The gap follows the last message; one that reads ahead knows of every gap before it.
     assert last == received + 1 or (language.reads_ahead and last == received + 1 + lost)
     other("pub", "fast/x", "next")
@@ -444,12 +446,12 @@ def test_request_and_reply(sends: Language, receives: Language, bus: Path, start
 def test_a_request_where_nobody_listens(language: Language, bus: Path, start: Start) -> None:
     driver, other = start(language), start(REFERENCE)
     driver.open(bus)
-    assert driver.error("request", "local/nobody", "?", 10) == "nobody"  # which does not leave the host
-    assert driver.error("request", "nobody/here", "?", 10) == "nobody"
-    assert driver.error("request", "nobody/here", b"x" * 1500, 10) == "too-large"
+    assert driver.error("request", "local/nobody", "?", LATEST) == "nobody"  # which does not leave the host
+    assert driver.error("request", "nobody/here", "?", LATEST) == "nobody"
+    assert driver.error("request", "nobody/here", b"x" * 1500, LATEST) == "too-large"
     other.open(bus)
     other("sub", "ask/silent")
-    assert driver.error("request", "ask/silent", "?", 0.3) == "timeout"
+    assert driver.error("request", "ask/silent", "?", BRIEF) == "timeout"
     driver("barrier")
 
 
@@ -460,19 +462,30 @@ def test_an_asker_keeps_its_other_messages(language: Language, bus: Path, start:
     server("format", "full")
     server.open(bus)
     server("sub", "ask/late")
-    assert driver.error("request", "ask/late", "first", 1) == "timeout"
-    server("pub-to", name, "it listens for answers only")
-    server.ask("serve", 1, LATEST)
-    assert server.ok() == [b"1"]  # too late: nobody waits for it any more
-    server("barrier")
-    assert driver.messages() == []
-    driver("sub", "other/>")
-    driver("pub", "other/x", "before")
-    assert driver.error("request", "ask/late", "second", 1) == "timeout"
+    with PacketClient(bus) as witness:
+        witness.subscribe("ask/late")
+
+        def ask_in_vain(question: str) -> int:
+            """How many requests have been published: on a busy machine the first time may be over before."""
+            came = 0
+            while not came:
+                assert driver.error("request", "ask/late", question, BRIEF) == "timeout"
+                driver("barrier")
+                came = len(witness.messages())
+            return came
+
+        late = ask_in_vain("first")
+        server("pub-to", name, "it listens for answers only")
+        assert server("serve", late, LATEST) == [b"%d" % late]  # too late: nobody waits for it any more
+        server("barrier")
+        assert driver.messages() == []
+        driver("sub", "other/>")
+        driver("pub", "other/x", "before")
+        late = ask_in_vain("second")
     driver.ask("request", "ask/late", "third", LATEST)
-    server.ask("serve", 2, LATEST)
+    server.ask("serve", late + 1, LATEST)
     assert driver.ok() == [b"re:third"]
-    assert server.ok() == [b"2"]
+    assert server.ok() == [b"%d" % (late + 1)]
     server("pub", "other/x", "after")
     server("pub-to", name, "who subscribes listens")
     server("barrier")

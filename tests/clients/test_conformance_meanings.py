@@ -335,3 +335,45 @@ def test_a_request_ends_in_its_own_time(language: Language, tmp_path: Path, star
         finally:
             script.forget()
             driver("close")
+
+
+@each_language
+def test_a_request_in_vain_forgets_no_rejection(language: Language, tmp_path: Path, start: Start) -> None:
+    def judge(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"MSG bad\0":
+            connection.send(b"CMSG error\0too-large MSG bad: it does not fit")
+        if packet.startswith(b"CMSG listeners\0"):
+            connection.send(b"CMSG listeners\x000")
+        return packet.startswith((b"MSG ", b"CMSG listeners\0"))
+
+    script = Reticent(b"MSG end\0", judge)
+    with ScriptedDaemon(tmp_path / "bus", script) as daemon:
+        driver = start(language)
+        driver("timeout", str(PATIENCE))
+        driver.open(daemon.path)
+        try:
+            driver("pub", "bad", "")
+            script.silence = b"CMSG listeners\0a"
+            assert driver.error("request", "a", "?", "0.1") == "timeout"
+            driver("pub", "end", "")
+            assert driver.error("barrier") == "too-large"
+            driver("barrier")
+        finally:
+            script.forget()
+            driver("close")
+
+
+@each_language
+def test_a_full_daemon_has_a_word(language: Language, tmp_path: Path, start: Start) -> None:
+    """It closes what it has no place for, and a door passes that on."""
+
+    def close(connection: socket.socket, _: bytes) -> bool:
+        connection.send(b"CMSG closing\0limit: at most 1 clients")
+        connection.shutdown(socket.SHUT_RDWR)
+        return True
+
+    with ScriptedDaemon(tmp_path / "bus", close) as daemon:
+        driver = start(language)
+        # For so long the shell tries again.
+        driver("timeout", str(PATIENCE if language.needs_door else BRIEF))
+        assert driver.error("open", str(daemon.path)) == ("limit" if language.needs_door else "unavailable")

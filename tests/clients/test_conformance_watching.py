@@ -1,13 +1,14 @@
 """A watch is the same in every language (``clients/PROTOCOL.md``, "Watches")."""
 
 import socket
+import threading
 from pathlib import Path
 
 from tests.clients.conftest import Start
 from tests.clients.drivers import LATEST, Driver, Language, each_language, unless_lacking
 from tests.clients.scripted_daemon import Reticent, ScriptedDaemon
 from tests.daemon_process import DaemonProcess
-from tests.packet_client import PacketClient, wait_until
+from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 # Seconds that a call waits for the daemon, where the test wants it to wait in vain; every other call is repeated.
 BRIEF = 0.3
@@ -87,6 +88,22 @@ def test_a_new_connection_watches_again(language: Language, tmp_path: Path, star
         driver("close")
 
 
+def watch_in_vain(driver: Driver, daemon: ScriptedDaemon, pattern: str) -> None:
+    """Until the daemon has been asked: on a busy machine the time may be over before."""
+    watch = f"CMSG watch\0{pattern}".encode()
+
+    def pings() -> int:
+        return sum(packet.startswith(b"CMSG ping\0") for packet in daemon.seen)
+
+    while watch not in daemon.seen:
+        assert driver.error("watch", pattern) == "timeout"
+        if watch not in daemon.seen:
+            before = pings()
+            while pings() == before:  # one follows whatever the call has sent
+                driver.ask("barrier")
+                driver.answer()
+
+
 @each_language
 def test_a_watch_given_up_is_taken_back(language: Language, tmp_path: Path, start: Start) -> None:
     """But not one that was there before. What the daemon says of it late reaches nobody, and a new connection does
@@ -113,13 +130,13 @@ def test_a_watch_given_up_is_taken_back(language: Language, tmp_path: Path, star
         taken_back = daemon.seen.count(b"CMSG unwatch\0held")
         script.silence = b"CMSG watch\0"
         assert driver.error("watch", "held") == "timeout"
-        assert driver.error("watch", "given-up") == "timeout"
+        watch_in_vain(driver, daemon, "given-up")
         wait_until(lambda: b"CMSG unwatch\0given-up" in daemon.seen, "the end of the watch")
         driver.patiently("watch", "given-up")
         assert news(driver) == [b"wanted", b"given-up", b"no"]
         assert daemon.seen.count(b"CMSG unwatch\0held") == taken_back
         script.silence = b"CMSG watch\0"
-        assert driver.error("watch", "lost") == "timeout"
+        watch_in_vain(driver, daemon, "lost")
         wait_until(lambda: b"CMSG unwatch\0lost" in daemon.seen, "the end of another watch")
         script.forget()
         seen = len(daemon.seen)
@@ -128,4 +145,38 @@ def test_a_watch_given_up_is_taken_back(language: Language, tmp_path: Path, star
         driver.patiently("barrier")
         watched = [packet for packet in daemon.seen[seen:] if b"watch\0" in packet]
         assert sorted(watched) == [b"CMSG watch\0given-up", b"CMSG watch\0held"]
+        driver("close")
+
+
+@each_language
+def test_what_ends_during_a_greeting_has_ended(language: Language, tmp_path: Path, start: Start) -> None:
+    """The greeting that waits for its answer has asked for it."""
+    goes_on = threading.Event()
+    goes_on.set()
+
+    def wait(_: socket.socket, packet: bytes) -> bool:
+        return packet.startswith(b"CMSG whoami") and not goes_on.wait(PATIENCE)
+
+    with ScriptedDaemon(tmp_path / "bus", wait) as daemon:
+        driver = start(language)
+        driver("timeout", str(PATIENCE))
+        driver.open(daemon.path)
+        driver("watch", "a")
+        driver("sub", "b")
+        for ending, said in ((("unwatch", "a"), b"CMSG unwatch\0a"), (("unsub", "b"), b"UNSUB b")):
+            seen = len(daemon.seen)
+
+            def greets(seen: int = seen) -> bool:
+                driver("recv", 0)
+                return any(packet.startswith(b"CMSG whoami") for packet in daemon.seen[seen:])
+
+            goes_on.clear()
+            daemon.hang_up()
+            wait_until(greets, "a greeting")
+            driver.ask(*ending)
+            wait_until(lambda: driver.waits, "what ends it")
+            goes_on.set()
+            driver.ok()
+            driver("barrier")
+            assert said in daemon.seen[seen:]
         driver("close")

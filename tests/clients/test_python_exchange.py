@@ -1,7 +1,10 @@
 """Request and reply without a daemon: tokens, when to ask, when to give up, what is whose."""
 
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
+from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -265,12 +268,33 @@ def test_a_rejected_request_raises(request_a: Make, monkeypatch: pytest.MonkeyPa
     session = ScriptedSession("1")
     error = bccn.RejectedError("too-large", "MSG a: 1500 bytes")
 
-    async def reject(*_: object, **__: object) -> None:
-        assert session._exchanges.blame(error)
+    async def reject(*packets: object, **_: object) -> None:
+        assert not packets or session._exchanges.blame(error)
 
     monkeypatch.setattr(session, "_transmit", reject)
     with pytest.raises(bccn.RejectedError, match="1500 bytes"):
         request_a(session)
+
+
+@pytest.mark.parametrize("operation", [Operations.barrier, partial(Operations.request, channel="b")])
+def test_what_is_asked_in_a_batch_has_its_own_time(
+    operation: Callable[..., Coroutine[Any, Any, Any]],
+) -> None:
+    """Also for what the batch has gathered, while there is no room for that."""
+    deadlines = []
+
+    class InVain(Session):
+        async def _wait(self, pending: Pending, deadline: float) -> None:  # noqa: ARG002
+            deadlines.append(deadline)
+
+    session = InVain(timeout=TIMEOUT)
+    session._due, session.connected = 0.0, True
+    assert session._batches.begin("on 65536")
+    session._batches.gather(b"MSG a\0")
+    with pytest.raises(bccn.TimedOutError, match="was not sent"):
+        finish(operation(session, timeout=TIMEOUT / 2))
+    assert deadlines
+    assert max(deadlines) <= monotonic() + TIMEOUT / 2
 
 
 def test_zero_replies_are_invalid() -> None:

@@ -114,6 +114,39 @@ def test_a_watch_given_up_while_away_is_not_made(tmp_path: Path) -> None:
     assert daemon.seen.count(b"CMSG watch\0a") == 1
 
 
+def test_an_unwatch_given_up_in_a_greeting_is_said(tmp_path: Path) -> None:
+    """The greeting had asked for that watch, and is not answered yet."""
+    withheld: list[bytes] = []
+    connections: list[socket.socket] = []
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        connections.append(connection)
+        if connection is not connections[0] and len(withheld) < 2:
+            withheld.append(packet)
+            return True
+        return False
+
+    with ScriptedDaemon(tmp_path / "bus", script) as daemon:
+
+        async def main() -> None:
+            async with asyncio.timeout(PATIENCE), bccn.AsyncClient(daemon.path, timeout=PATIENCE) as bus:
+                await bus.watch("a", print)
+                daemon.hang_up()
+                await asyncio.to_thread(wait_until, lambda: len(withheld) == 2, "a greeting")
+                calls = [asyncio.create_task(bus.unwatch("a")), asyncio.create_task(bus.watch("a", print))]
+                await asyncio.sleep(0)
+                for call in calls:
+                    call.cancel()
+                    await asyncio.wait([call])
+                daemon.say(b"CMSG watch\0a")
+                daemon.say(b"CMSG whoami\0here/test/1")
+                await bus.barrier()
+
+        asyncio.run(main())
+    assert withheld == [b"CMSG watch\0a", b"CMSG whoami"]
+    assert daemon.seen[daemon.seen.index(b"CMSG whoami", 2) + 1 :] == [b"CMSG unwatch\0a", b"CMSG ping"]
+
+
 def test_an_unwatch_ends_a_watch_asked_for_before(tmp_path: Path) -> None:
     """And leaves the next one."""
     script = Reticent(b"CMSG ping")

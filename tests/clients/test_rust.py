@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import socket
+import threading
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.clients import workers
 from tests.clients.drivers import CLIENTS, LANGUAGES, LATEST, QUICK_BUILD, Driver
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess
-from tests.packet_client import PacketClient, wait_until
+from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 FOLDER = CLIENTS / "rust"
 TARGET = FOLDER / "build"  # shared with the driver, and kept between runs
@@ -182,9 +183,12 @@ def test_messages_without_an_end_before_an_answer_are_bounded(tmp_path: Path) ->
 
 
 def test_a_greeting_without_an_answer_holds_no_call(tmp_path: Path) -> None:
+    ended = threading.Event()
+
     def script(connection: socket.socket, packet: bytes) -> bool:
         if packet.startswith(b"MSG"):
             connection.shutdown(socket.SHUT_RDWR)
+            ended.set()
         return any(each.startswith(b"MSG") for each in scripted.seen)
 
     (rust,) = [each for each in LANGUAGES if each.name == "rust"]
@@ -192,4 +196,5 @@ def test_a_greeting_without_an_answer_holds_no_call(tmp_path: Path) -> None:
         driver("timeout", 3600)
         driver.open(scripted.path)
         driver("pub", "a", "x")
+        assert ended.wait(PATIENCE)
         assert driver.error("request", "a", "x", "0.5") == "unavailable"

@@ -177,7 +177,7 @@ def test_closed_streams_do_not_get_the_bus(daemon: DaemonProcess, shell: str, st
         bccn_open "$1" || exit
         bccn_subscribe bait
         bccn_publish bait 'MSG stolen'
-        bccn_receive 10 || exit
+        bccn_receive 30 || exit
         printf '%s\n' "$BCCN_PAYLOAD"
         printf '%s\n' "$BCCN_PAYLOAD" >&2
         bccn_publish done "$BCCN_PAYLOAD"
@@ -201,10 +201,10 @@ def test_text_and_bytes(daemon: DaemonProcess, shell: str) -> None:
         bccn_publish a 'back\slash \n and
         two lines
 '
-        bccn_receive 5
+        bccn_receive 30
         printf '[%s]' "$BCCN_PAYLOAD" "$BCCN_RAW"
         bccn_publish -b a 'x\0000y\0377\0012'
-        bccn_receive 5
+        bccn_receive 30
         printf '[%s]' "$BCCN_RAW" | od -An -c | tr -d ' \n'
         printf '[%s]' "${#BCCN_PAYLOAD}"
         """
@@ -331,7 +331,7 @@ def test_a_child_has_a_connection_of_its_own(daemon: DaemonProcess, shell: str) 
         mine=$BCCN_NAME
         bccn_subscribe a
         (bccn_publish a "from the child"; bccn_barrier; echo "$BCCN_NAME") | sed "s|^$mine/[0-9]*$|its own|"
-        bccn_receive 5
+        bccn_receive 30
         echo "$BCCN_PAYLOAD ${BCCN_SRC%/*}" | sed "s|$mine|parent|"
         """
     assert run(shell, script, str(daemon.socket)) == "its own\nfrom the child parent\n"
@@ -350,6 +350,42 @@ def test_a_timeout_holds_when_the_daemon_hangs(daemon: DaemonProcess, shell: str
         """
     told = run(shell, script, str(daemon.socket), str(daemon.process.pid))
     assert told == "3 timeout\n" * 3
+
+
+@each_shell
+def test_an_unwatch_during_a_greeting_is_said_after_it(shell: str, tmp_path: Path) -> None:
+    """Its time is over, and that of the greeting is not, in which the daemon refuses something."""
+    greets, goes_on = tmp_path / "greets", tmp_path / "goes-on"
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"MSG end\0":
+            connection.shutdown(socket.SHUT_RDWR)
+        if packet == b"SUB c" and scripted.seen.count(packet) == 2:
+            connection.send(b"CMSG error\0refused SUB c: no right")
+        if packet == b"CMSG whoami" and scripted.seen.count(b"CMSG whoami") == 2:
+            greets.touch()
+            wait_until(goes_on.exists, "the end of the unwatch")
+        return packet == b"MSG end\0"
+
+    lines = """
+        note() { echo "$1"; }
+        bccn_open -o note -t 60 "$1"
+        bccn_watch a :
+        bccn_subscribe c
+        bccn_publish end
+        until [ -e "$2" ]; do bccn_receive 0 || :; done
+        _bccn_timeout=0
+        bccn_unwatch a || echo "$BCCN_ERROR"
+        _bccn_timeout=60
+        : >"$3"
+        bccn_unwatch b
+        bccn_close
+        """
+    told = "disconnected\nunavailable\nrejected\nreconnected\n"
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        assert run(shell, lines, str(scripted.path), str(greets), str(goes_on)) == told
+    asked = [packet for packet in scripted.seen if b"watch\0" in packet]
+    assert asked == [b"CMSG watch\0a"] * 2 + [b"CMSG unwatch\0a", b"CMSG unwatch\0b"]
 
 
 @each_shell

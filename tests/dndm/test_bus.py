@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from bccnd.dndm.bus import COST, Bus
+from structlog.testing import capture_logs
+
+from bccnd.dndm.bus import COST, NOT_AGAIN, Bus
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PacketClient
 from tests.plain_bccn import free_port
@@ -152,6 +154,23 @@ async def test_a_watch_without_room_is_told_and_may_be_wanted_again(tmp_path: Pa
             bus.leave("watch", "dndm/0")
             bus.want("watch", "dndm/2")
             await until(lambda: hearer.told[2:] == [("dndm/2", False)])
+
+
+async def test_a_lower_limit_after_a_restart_is_said_with_its_remedy(tmp_path: Path) -> None:
+    file = tmp_path / "bccnd.toml"
+    flags = ("--broadcast", LOOPBACK_BROADCAST, "--port", str(free_port()), "--config", str(file))
+    file.write_text("[limits]\nsubscriptions = 2\n")
+    with capture_logs() as said, DaemonProcess(tmp_path, *flags) as daemon:
+        async with running(daemon.socket) as (bus, _):
+            for number in range(2):
+                bus.want("subscribe", f"dndm/{number}")
+            await until(lambda: all(bus._held.get(("subscribe", f"dndm/{number}")) for number in range(2)))
+            await asyncio.to_thread(daemon.terminate)
+            file.write_text("[limits]\nsubscriptions = 1\n")
+            await asyncio.to_thread(daemon.start)
+            await until(lambda: bus.counts["refused"] == 1)
+    (line,) = (line for line in said if line["event"] == "refused by the daemon")
+    assert (line["remedy"], "at most 1 patterns" in line["reason"]) == (NOT_AGAIN, True)
 
 
 async def test_without_a_daemon_nothing_waits(tmp_path: Path) -> None:

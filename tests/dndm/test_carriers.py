@@ -7,6 +7,8 @@ from ipaddress import ip_network
 import pytest
 
 from bccnd.dndm import carriers as carriers_module
+from bccnd.wire.dndm import messages_pb2 as pb
+from bccnd.wire.dndm.messages import encode
 from bccnd.wire.dndm.peers import parse
 from tests.dndm.in_process import Owner
 from tests.dndm.pseudo_serial import PseudoSerial
@@ -60,7 +62,8 @@ async def test_nothing_is_opened_or_read_once_stopped() -> None:
         assert owner.of("opened") == [[1, "serial", None]]
         owner.carriers.read_on(1)
         assert not owner.carriers._carriers[1]._reads  # type: ignore[attr-defined]
-        assert owner.carriers.part()
+        assert not owner.carriers.part(lambda _: True)
+        assert owner.carriers.part(lambda _: False)
         assert not owner.carriers._again
     for each in owner, other:
         each.carriers.end()
@@ -116,3 +119,19 @@ async def test_a_device_that_goes_and_comes_back(monkeypatch: pytest.MonkeyPatch
         line.write(b"again")
         await until(lambda: owner.data(2) == b"again")
     owner.carriers.end()
+
+
+async def test_who_came_by_udp_can_be_told_the_end() -> None:
+    where = free_address()
+    owner = Owner(asyncio.get_running_loop())
+    owner.carriers.open([f"udp://{where}"])
+    host, port = where.rsplit(":", 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as peer:
+        peer.connect((host, int(port)))
+        peer.send(encode(pb.Handshake(me="udp://10.0.1.1:1/a", stage=pb.INITIAL), 1))
+        await until(lambda: owner.of("opened"))
+        owner.carriers.stop()
+        owner.carriers.send(1, b"the end")
+        peer.send(b"more")
+        assert await asyncio.get_running_loop().sock_recv(peer, 100) == b"the end"
+        owner.carriers.end()

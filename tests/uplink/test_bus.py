@@ -170,6 +170,18 @@ async def test_new_patterns_come_before_old_ones_go(daemon: DaemonProcess, heard
             assert heard == [b"b/c|1", b"b/c|3"]
 
 
+async def test_a_limit_of_the_daemon_is_said_with_its_remedy(
+    tmp_path: Path, flags: tuple[str, ...], heard: Heard
+) -> None:
+    settings = tmp_path / "limits.toml"
+    settings.write_text("[limits]\nsubscriptions = 2\n")  # where it answers
+    with DaemonProcess(tmp_path, *flags, "--config", str(settings)) as daemon:
+        bus = make(daemon, heard)
+        with pytest.raises(RefusedError, match=r"at most 2 patterns .* raise limits\.subscriptions"):
+            await bus.begin(["a"], bridges=False)
+        await bus.close()
+
+
 async def test_a_pattern_that_is_refused_changes_nothing(daemon: DaemonProcess, heard: Heard) -> None:
     with PacketClient(daemon.socket) as client:
         async with running(make(daemon, heard), "a") as bus:

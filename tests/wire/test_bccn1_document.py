@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bccnd.errors import WireError
 from bccnd.relay.dedup import Sources
 from bccnd.relay.options import Dedup
 from bccnd.wire import bccn1
@@ -127,12 +128,21 @@ def test_room_for_a_payload_counts_right() -> None:
 
 # --- the examples ---
 
-EXAMPLES = re.findall(r"BCCN1\[\d+(?::\w+=\w+)?\][^`'\n]+", TEXT)
+WRONG = "".join(block.code for block in BLOCKS if block.language == "dropped")
+EXAMPLES = re.findall(r"BCCN1\[\d+(?::\w+=\w+)?\][^`'\n]+", TEXT.replace(WRONG, ""))
 
 
 @pytest.mark.parametrize("shown", EXAMPLES)
 def test_example_is_sound(shown: str) -> None:
     Integrity([b"correct horse battery staple"]).open(shown.encode())
+
+
+@pytest.mark.parametrize("line", WRONG.splitlines())
+def test_wrong_example_is_dropped_as_stated(line: str) -> None:
+    verdict, datagram = line.split(maxsplit=1)
+    with pytest.raises(WireError) as raised:
+        Integrity().open(datagram.encode())
+    assert raised.value.verdict == verdict
 
 
 def vectors() -> dict[str, str]:
@@ -188,8 +198,7 @@ def test_function_of_targets_is_right() -> None:
     for_me = functions()["for_me"]
     for each in entries("directed", "directed"):
         target = each["chan"].removeprefix("!").encode()
-        if not target.startswith(b"?"):
-            assert for_me(target, each["src"].encode()) is each["matches"], each
+        assert for_me(target, each["src"].encode()) is each["matches"], each
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -202,6 +211,17 @@ def test_function_of_duplicates_is_right(seed: int) -> None:
         src = chance.choice([b"a", b"b"])
         delivered = str(sources.observe(src, seq, 0.0)) in ("ok", "new", "restarted")
         assert is_new(src, seq) is delivered
+
+
+def test_one_forged_number_hides_as_many_as_stated() -> None:
+    found = re.search(r"forged number, (\d+) above the last, hides the next (\d+) messages", TEXT)
+    assert found
+    above, hidden = map(int, found.groups())
+    for further, dropped in (0, hidden), (1, 0):
+        is_new = functions()["is_new"]
+        assert is_new(b"a", 5000)
+        assert is_new(b"a", 5000 + above + further)
+        assert sum(not is_new(b"a", 5000 + number) for number in range(1, 3 * above)) == dropped
 
 
 def test_function_of_duplicates_passes_the_vectors() -> None:

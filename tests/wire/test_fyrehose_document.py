@@ -55,7 +55,7 @@ def test_there_is_an_example_of_every_kind() -> None:
         ("Packets", f"`{fyrehose.NOSUBSCRIBE:#x}` NOSUBSCRIBE and `{fyrehose.NOJOURNAL:#x}` NOJOURNAL"),
         ("The client", f"for {LEASE_SECONDS:.0f} seconds"),
         ("Keys", f"secrets of {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes"),
-        ("Keys", f"is {fyrehose.PROOF_BYTES} bytes of the client's choice"),
+        ("Keys", f"is {fyrehose.PROOF_BYTES} bytes that the client chooses"),
     ],
 )
 def test_numbers_are_those_of_the_code(title: str, words: str) -> None:

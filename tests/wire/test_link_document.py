@@ -105,7 +105,7 @@ def test_limits_are_those_of_the_code() -> None:
         "lines of a status": [link.LINES_LIMIT],
         "a link number": [],
         "links that a receiver knows": [inbound.LINKS_LIMIT, inbound.PROVEN, int(inbound.SILENT_SECONDS)],
-        "hosts of a link": [homes.HOSTS_LIMIT, homes.ALL_HOSTS_LIMIT],
+        "hosts that a receiver knows": [homes.HOSTS_LIMIT, homes.ALL_HOSTS_LIMIT],
     }
     assert link.DATAGRAM_LIMIT == fyrehose.DATA_LIMIT
     assert link.NUMBER_LIMIT == 2**64
@@ -114,10 +114,10 @@ def test_limits_are_those_of_the_code() -> None:
 @pytest.mark.parametrize(
     ("title", "words"),
     [
-        ("Sending", f"goes on 2^{journal.RESTART_JUMP.bit_length() - 1} above"),
+        ("Sending", f"continues 2^{journal.RESTART_JUMP.bit_length() - 1} above"),
         (
             "Sending",
-            "and {:.0f} and {:.0f} milliseconds after".format(*(1000 * each for each in core.LAST_SECONDS)),
+            "also {:.0f} and {:.0f} milliseconds after".format(*(1000 * each for each in core.LAST_SECONDS)),
         ),
         ("Receiving", f"A gap of 2^{inbound.GAP_LIMIT.bit_length() - 1} numbers"),
     ],

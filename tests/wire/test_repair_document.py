@@ -140,7 +140,7 @@ def test_limits_are_those_of_the_code() -> None:
         "lines of a payload": [wire.RANGES_LIMIT],
         "ranges of a payload": [wire.RANGES_LIMIT],
         "an offset": [wire.OFFSET_LIMIT],
-        "what a receiver looks at in a second, of a host that alone says anything": [
+        "what a receiver looks at in a second, if a single host sends": [
             repair.LINES_PER_SECOND,
             repair.MESSAGE_LINES,
         ],

@@ -4,7 +4,7 @@ import { at, put } from "./elements.js";
 import { FindingsView } from "./findings_view.js";
 import { CLIENT_HEADS, clientRows } from "./figures.js";
 import { HOST_HEADS, hostRows } from "./hosts.js";
-import { gatewayRows, LINK_HEADS, linkRows, PARTS_LIMIT } from "./links.js";
+import { gatewayRows, LINK_HEADS, linkRows, Taken } from "./links.js";
 import { drawTable, plain } from "./table_view.js";
 
 // Milliseconds between two questions, and how often the time of their answers at least: thousands of rows take a while.
@@ -85,10 +85,13 @@ export async function askNow(bus) {
 
 /** @param {any} bus  @param {string} channel  @returns {Promise<{src?: string, payload: Uint8Array}[]>} */
 async function replies(bus, channel) {
-  const all = [];
-  const asked = bus.requestMany(channel, "", { count: PARTS_LIMIT, timeout: LINKS_WAIT, waitAnyway: true });
-  for await (const reply of asked) all.push(reply);
-  return all;
+  const taken = new Taken();
+  const end = performance.now() + LINKS_WAIT;
+  for await (const reply of bus.requestMany(channel, "", { timeout: LINKS_WAIT, waitAnyway: true })) {
+    taken.take(reply);
+    if (performance.now() >= end) break; // replies in a flood do not end by themselves
+  }
+  return taken.replies;
 }
 
 /** Whose token may not ask has no gateways, and the uplinks all the same. @returns {any[]} */

@@ -5,12 +5,33 @@
 
 /** @typedef {import("./figures.js").Cell} Cell */
 
-// Of replies that are taken, and of the segments of an uplink, or the peers of a gateway, that are named.
-export const PARTS_LIMIT = 1000;
+// Programs whose replies are taken, replies of each, and bytes of one: more than those of an uplink or a gateway.
+export const PROGRAMS_LIMIT = 64;
+export const PARTS_LIMIT = 65;
+const PART_BYTES = 4000;
+// Of the segments of an uplink, or the peers of a gateway, that are named.
 const SEGMENTS_SHOWN = 8;
 const decoder = new TextDecoder();
 
 export const LINK_HEADS = ["uplink or gateway", "segment", "state", "round trip", "waiting", "repaired", "lost", "hears"];
+
+/** The replies that are taken: so many of each program that replies, so that none takes the room of another. */
+export class Taken {
+  /** @type {{src?: string, payload: Uint8Array}[]} */
+  replies = [];
+  /** @type {Map<string, number>} */
+  #counts = new Map();
+
+  /** @param {{src?: string, payload: Uint8Array}} reply */
+  take(reply) {
+    const { src = "", payload } = reply;
+    const count = this.#counts.get(src) ?? 0;
+    const hasRoom = count ? count < PARTS_LIMIT : this.#counts.size < PROGRAMS_LIMIT;
+    if (!hasRoom || payload.length > PART_BYTES) return;
+    this.#counts.set(src, count + 1);
+    this.replies.push(reply);
+  }
+}
 
 /**
  * An answer is a part about the uplink, and one for each other segment that it hears.

@@ -30,7 +30,7 @@ EXCESS = 2.0
 SAME = 0.5
 # Loss is counted right meanwhile, but times of day of different hosts cannot be compared.
 CLOCK_REMEDY = (
-    "let NTP set them (timedatectl set-ntp true). Loss is counted by the estimated offset meanwhile."
+    "let NTP set them (timedatectl set-ntp true). Until then, loss is counted with the estimated offset."
 )
 # The largest dedup.reorder.
 MOST_REORDER = 1024
@@ -41,8 +41,9 @@ WINDOW = 64
 def causes(hosts: Iterable[HostLoss], totals: Totals) -> list[HostLoss]:
     """The hosts that lose with most of their partners, and far more than the rest: the cause is at the host.
 
-    So it is without the partner with which it loses most: where two hosts do not hear each other, and all others lose
-    a little of everybody, neither is at fault. And what no receiver got is not a receiver's to answer for.
+    This must hold without the partner with which it loses most. Otherwise two hosts that do not hear each other would
+    be at fault where all others lose a little of everybody. A receiver is not at fault for messages that no receiver
+    got.
     """
     found = []
     for host in sorted(hosts, key=lambda host: -host.lost):
@@ -61,8 +62,8 @@ def causes(hosts: Iterable[HostLoss], totals: Totals) -> list[HostLoss]:
 def one_by_one(
     ask: Callable[[Sequence[HostLoss]], list[HostLoss]], left: Callable[[Sequence[HostLoss]], Totals]
 ) -> list[HostLoss]:
-    """The ``causes``, each by what those before it leave unexplained: else a receiver that loses much of every sender
-    makes causes of these. ``ask`` and ``left`` tell of the pairs that such hosts do not explain.
+    """The ``causes``, each judged without the pairs that earlier ones explain. Otherwise a receiver that loses much
+    of every sender would make causes of these. ``ask`` and ``left`` return what such hosts do not explain.
     """
     found, partners = list[HostLoss](), dict[tuple[str, str], int]()
     while len(found) < SENTENCES:
@@ -94,7 +95,8 @@ def widespread(hosts: Iterable[HostLoss], clock: Clock) -> list[Finding]:
             where = (
                 f"the same ones at all of them, so {where}"
                 if host.common >= SAME
-                else f"each of them others, so look for the cause at these and their links, not at host {name}"
+                else "each of them different ones, so look for the cause at these and their links, "
+                f"not at host {name}"
             )
         text = f"{what}{when}, {percent(host.loss)} in all: {where}."
         found.append(Finding(loss_level(host.loss), text, "matrix", {"host": host.host}))
@@ -217,7 +219,7 @@ def culprits(rows: Sequence[Culprit]) -> list[Finding]:
         text = (
             f"Source {shown(row.src)} lost {percent(row.loss)} of its messages ({row.lost:,} of {row.sent:,}, "
             f"counted once per receiver) at {names}; the other sources of host {shown(row.sender)} lost "
-            f"{percent(others)}: look at how fast and how large it sends."
+            f"{percent(others)}: look at how fast it sends, and how large its messages are."
         )
         found.append(Finding(loss_level(row.loss), text, anchor("sources", row.src), {"source": row.src}))
     return worst(
@@ -246,7 +248,7 @@ def late(rows: Sequence[Late]) -> list[Finding]:
     for row in rows:
         host, others = f"host {shown(row.receiver)}", counted(row.senders - 1, "other host")
         of = f"host {shown(row.sender)}" + (f" and {others}" if row.senders > 1 else "")
-        remedy = "look for what disorders the network so much"
+        remedy = "find out what reorders messages so much"
         if row.behind <= MOST_REORDER:
             remedy = f"dedup.reorder = {row.behind} at {host} delivers them"
         behind = f"up to {counted(row.behind, 'number')} behind later ones"

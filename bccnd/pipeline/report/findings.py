@@ -261,7 +261,7 @@ def coverage(recorders: Sequence[Recorder], clock: Clock) -> list[Finding]:
 
 
 def captured(hosts: Sequence[str], twice: Sequence[str]) -> list[Finding]:
-    """What captures cannot know, and where one was left out."""
+    """What captures cannot show, and which ones were left out."""
     found = []
     if twice:
         names = listed([f"host {shown(host)}" for host in twice], SENTENCES)
@@ -270,8 +270,8 @@ def captured(hosts: Sequence[str], twice: Sequence[str]) -> list[Finding]:
     if hosts:
         names = listed([f"host {shown(host)}" for host in hosts], SENTENCES)
         text = (
-            f"Of {names} there is only a capture, which sees what the firewall and the socket buffer drop after it: "
-            "what counts as received there may have reached no program, and late messages count as delivered."
+            f"There is only a capture of {names}. It also shows what the firewall and the socket buffer drop later: "
+            "a message that counts as received may have reached no program, and late messages count as delivered."
         )
         found.append(Finding(Level.UNKNOWN, text))
     return found

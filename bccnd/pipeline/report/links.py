@@ -22,10 +22,10 @@ from bccnd.pipeline.report.wording import anchor, latency, percent, shown
 # Links drawn in the matrix.
 DRAWN = 8
 LEAD = (
-    "An uplink carries messages that it exports from its segment to others, several in a datagram. Of datagrams: "
-    "missed were not there when a later one came, so uplinks repeated them or asked for them; lost did not come "
-    "then, either. What a filter leaves out is no loss. Of messages: those that came, and their time from the sender "
-    "in one segment until the uplink of the other sent them on."
+    "An uplink exports messages from its segment to others, several in a datagram. Missed datagrams had not come "
+    "when a later one came, so uplinks asked for them or repeated them. Lost datagrams did not come even then. "
+    "Messages that a filter leaves out are not lost. Exported and Came count messages. Across is their time from the "
+    "sender in one segment until the uplink of the other sent them on."
 )
 NUMBERS = ("Exported", "Sent", "Missed", "Lost", "Came", "Across, median", "99 %")
 
@@ -76,8 +76,8 @@ def _withheld(link: Link) -> Finding | None:
     if not link.withheld:
         return None
     text = (
-        f"{_capital(_exporter(link))} gave up {link.withheld:,} of what it had for {name(link)} before the carrier "
-        "took it: bccn links says there for which reason, and what to do."
+        f"{_capital(_exporter(link))} gave up {link.withheld:,} of its messages for {name(link)} before the "
+        "carrier took them: bccn links on that host says why, and what to do."
     )
     return Finding(Level.PROBLEM, text, _anchor(link), _about(link))
 

@@ -23,18 +23,18 @@ NUMBERS = (
 )  # fmt: skip
 COST = "repair costs traffic and delay"
 LEAD = (
-    "Daemons ask for messages that were lost on the way, and get them again. What did not come then is lost in the "
-    "end, and the loss that the other sections tell of."
+    "Daemons ask for messages that were lost on the way, and others send them again. Messages that did not come even "
+    "then are lost in the end. The other sections count only these as loss."
 )
 
 
 def mended(hosts: Sequence[HostLoss]) -> list[HostLoss]:
-    """Those at which so much was lost on the way that it would be a problem, had not most of it been repaired."""
+    """The hosts that lost so much on the way that it would be a problem if most of it had not been repaired."""
     return [row for row in hosts if row.loss >= BAD_LOSS and 2 * row.repaired > row.lost]
 
 
 def explains(row: HostLoss, hosts: Sequence[HostLoss]) -> bool:
-    """Whether what a host lost in the end is but the rest of what it, of the ``mended``, lost on the way."""
+    """Whether a host lost little in the end, as the rest of what it lost on the way: it is one of ``hosts``."""
     return row.loss < BAD_LOSS and (row.host, row.role) in [(host.host, host.role) for host in hosts]
 
 
@@ -93,7 +93,7 @@ def _of_host(row: HostLoss, dropped: int) -> Finding:
             way += ", the same ones to all of them"
             where = f"look at the link of host {name} (ip -s link)"
         elif row.common is not None:
-            way += ", to each of them others"
+            way += ", different ones to each of them"
             where = f"look at the links of these (ip -s link), not at host {name}"
     left = _left(row.repaired, row.lost - row.repaired, row.sent)
     text = f"{percent(row.loss).capitalize()} of the messages {way}; {left}. But {COST}: {where}."

@@ -131,7 +131,7 @@ def matrix(
     lead = "Each field shows how much of the sender's messages (row) the receiver (column) lost"
     lead += " in the end." if totals.repaired else "."
     if any(map(charts.at_least, pairs)):
-        lead += " ≥: at least, as the sender has no whole record and only gaps in its numbers show loss."
+        lead += " ≥: at least that much, since without the sender's whole record only gaps show loss."
     if any(pair.basis == "link" for pair in pairs):
         lead += " A link between segments stands as a sender to the host of the uplink that hears it."
     if blocks is not None:
@@ -489,7 +489,7 @@ def source_table(rows: Sequence[Source], total: int) -> Values | None:
     )
     return {
         "lead": "Sums over all receivers. Lost: by the record of the sender, or gaps in the sequence numbers. "
-        "Repaired: lost on the way, and come after all. Sent again: duplicates, as another receiver had lost them. "
+        "Repaired: lost on the way, then sent again. Sent again: duplicates, since another receiver lost the first. "
         "Restarts: how often the source restarted its sequence numbers.",
         "table": Table(
             caption,

@@ -35,6 +35,11 @@ FORMAT = "bccn"
 WINDOW = 1024
 # Seconds.
 TIMEOUT = 10.0
+# What to do where a door or a daemon does not let this program in, by the code of the error.
+REMEDIES = {
+    "limit": "end some programs of this user, have Spark run fewer tasks at once, or raise the limits of the door",
+    "refused": "the group of the socket, or of a door by TLS its settings, say who may",
+}
 
 Row = tuple[str | None, bytes | str | None]
 
@@ -70,7 +75,8 @@ class Target:
         return cls(options.get("socket"), timeout)
 
     def publish(self, batches: Iterator["pa.RecordBatch"]) -> Published:
-        """Raises ``ConfigError`` naming the row that cannot be published, ``UnavailableError`` without a daemon."""
+        """Raises ``ConfigError`` or ``RefusedError`` naming the row that cannot be published, ``UnavailableError``
+        without a daemon, ``RefusedError`` where the daemon or a door lets this program not in."""
         count = 0
         # Not needed: the barrier raises them.
         rejections: list[bccn.Notice] = []
@@ -92,6 +98,10 @@ class Target:
                         count += len(window)
         except (bccn.UnavailableError, bccn.TimedOutError) as error:
             raise UnavailableError(f"{FORMAT}: {error}; {count} rows of {_task()} were published") from None
+        except bccn.RejectedError as error:  # of the connection: that of a row has its own
+            raise RefusedError(
+                f"{FORMAT}: {error}; {REMEDIES.get(error.code, 'see the log there')}"
+            ) from None
         return Published(count)
 
 

@@ -129,6 +129,9 @@ export class Session {
    * @param {boolean} again
    */
   async #introduce(ended, signal, again) {
+    // The greeting says all but a SUB that is to go before a request. What ends something later has to be said.
+    this.#held = new Fifo([...this.#held].filter((entry) => !entry.done));
+    for (const entry of this.#held) entry.sent = entry.isSub ? 0 : Math.max(0, entry.packets.length - 1);
     const wanted = WISHES.filter((key) => this.wishes.has(key));
     const wishes = wanted.map((key) => new Entry([buildControl(key, this.wishes.get(key))], { key }));
     const greeting = [...wishes, ...this.watches.entries()];
@@ -167,10 +170,6 @@ export class Session {
     if (again) this.notify(new Notice("reconnected", "connected to the daemon again"));
     for (const each of complaints) this.notify(new Notice("rejected", each.message, 1, each));
     [this.#unsent, this.#held] = [this.#held, this.#unsent];
-    for (const entry of this.#unsent) {
-      // The greeting has said all but a SUB that is to go before a request.
-      entry.sent = entry.isSub ? 0 : Math.max(0, entry.packets.length - 1);
-    }
     this.#flush();
     this.#grant();
   }

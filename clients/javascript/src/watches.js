@@ -97,7 +97,7 @@ export async function watch(session, pattern, callback, patience) {
   } finally {
     if (!--asking.calls) {
       watches.asking.delete(pattern);
-      if (asking.isOwed && session.isConnected && !watches.has(pattern)) takeBack(session, pattern);
+      if (asking.isOwed && !watches.has(pattern)) takeBack(session, pattern);
     }
   }
 }
@@ -129,7 +129,7 @@ export async function unwatch(session, pattern, patience) {
   } catch (error) {
     const asking = watches.asking.get(pattern);
     if (asking) asking.isOwed ||= isHeld;
-    else if (isHeld && !entry.sent && session.isConnected) takeBack(session, pattern);
+    else if (isHeld && !entry.sent) takeBack(session, pattern);
     throw error;
   }
 }

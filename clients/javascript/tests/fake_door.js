@@ -73,7 +73,7 @@ export class FakeDoor {
 
   /** @param {import("../bccn.js").Options} [options] */
   async connect(options = {}) {
-    return closedAfter(await Client.connect(this.platform, { onNotice() {}, ...options }));
+    return closedAfter(await Client.connect(this.platform, { onNotice() {}, timeout: 30_000, ...options }));
   }
 
   /** Whether a client is there. */

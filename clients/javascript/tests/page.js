@@ -4,9 +4,9 @@ import { parentPort, workerData } from "node:worker_threads";
 
 /** @type {any} */ (globalThis).location = { href: workerData };
 const { connect } = await import("../src/browser.js");
-const bus = await connect({ token: "secret" });
+const bus = await connect({ token: "secret", timeout: 30_000 });
 await bus.subscribe("a");
 await bus.publish("a", "hello");
-const message = await bus.receive({ timeout: 10_000 });
+const message = await bus.receive({ timeout: 30_000 });
 await bus.close();
 parentPort?.postMessage(message?.text);

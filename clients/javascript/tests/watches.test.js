@@ -128,3 +128,33 @@ test("to end a watch ends one that was asked for before", async () => {
   assert.deepEqual(told, ["b"]);
   await bus.close();
 });
+
+test("what is ended while a greeting asks for it is ended after that", async () => {
+  /** @type {string[]} */
+  const withheld = [];
+  let isSilent = false;
+  const door = new FakeDoor((packet) => isSilent && withheld.push(packet) > 0);
+  const bus = await door.connect();
+  await bus.watch("a", () => {});
+  await bus.watch("b", () => {});
+  const subscription = await bus.subscribe("c");
+  isSilent = true;
+  door.end("");
+  while (withheld.length < 4) await settled();
+  const giveUp = new AbortController();
+  const given = [
+    bus.unwatch("a", { signal: giveUp.signal }),
+    bus.unwatch("b", { signal: giveUp.signal }),
+    bus.watch("b", () => {}, { signal: giveUp.signal }),
+    subscription.close({ signal: giveUp.signal }),
+  ].map((each) => assert.rejects(each, { name: "AbortError" }));
+  giveUp.abort();
+  await Promise.all(given);
+  assert.deepEqual(withheld, ["CMSG watch\0a", "CMSG watch\0b", "SUB c", "CMSG whoami"]);
+  isSilent = false;
+  for (const packet of ["CMSG watch\0a", "CMSG watch\0b", "CMSG whoami\0here/test/1"]) door.say(packet);
+  await bus.barrier();
+  const said = door.seen.slice(door.seen.lastIndexOf("CMSG whoami") + 1);
+  assert.deepEqual(said.sort(), ["CMSG ping", "CMSG ping", "CMSG unwatch\0a", "CMSG unwatch\0b", "UNSUB c"]);
+  await bus.close();
+});

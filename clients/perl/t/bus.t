@@ -182,7 +182,7 @@ subtest 'requests' => sub {
     is(error_of(sub { $bus->request('upper', 'later', 0.1) })->code, 'timeout', 'none in time');
     is(error_of(sub { $bus->request('upper', 'silence', 0.1) })->code, 'timeout', 'a late reply is none to another');
     is($bus->request('upper', 'again')->{payload}, 'AGAIN', 'the timeout of the bus is long enough');
-    is(error_of(sub { $bus->request('bad channel', '', 5) })->code, 'bad-channel', 'a request that is rejected');
+    is(error_of(sub { $bus->request('bad channel', '', 60) })->code, 'bad-channel', 'a request that is rejected');
     my @inside;
     $bus->request_many('upper', 'one', sub { push @inside, $_[0]{payload}, $_[1]->request('upper', 'in')->{payload} }, 60, 1);
     is_deeply(\@inside, [qw(ONE IN)], 'a request while another waits for replies');

@@ -165,6 +165,8 @@ class Operations(Session):
         timeout = self._timeout if timeout is None else timeout
         deadline, questions = monotonic() + timeout, QUESTIONS
         await self._available(timeout)
+        # Messages of a batch that are not sent in time are an error; a request is not.
+        await self._transmit(*self._batches.flush(), timeout=deadline - monotonic())
         exchanges = self._exchanges
         exchange = exchanges.begin(channel, count)
         try:
@@ -215,7 +217,7 @@ class Operations(Session):
         """Have a watch ended, without waiting for it, unless another call waits for one like it."""
         packets = (build_control("watch", pattern),)
         alike = [each for each in (*self._asked, *self._held) if each.packets == packets]
-        other = next((each for each in alike if not each.done), None)
+        other = next((each for each in alike if not each.done and each not in self._greeting), None)
         if other not in self._asked:
             end = Entry(build_control("unwatch", pattern), key="unwatch")
             end.done = True  # a new connection has no such watch
@@ -229,7 +231,7 @@ class Operations(Session):
         try:
             await self._deliver(entry)
         except BaseException:
-            if watch is not None and not entry.sent and self.connected:
+            if watch is not None and not entry.sent and self._transport is not None:  # or a greeting has it
                 Operations._take_back(self, pattern)
             raise
         self._watches.pop(pattern, None)  # that another call had asked for
@@ -290,7 +292,7 @@ class Operations(Session):
             self._inbox.reroute()
             await self._ask("listen", timeout=deadline - monotonic())
             self._wishes["listen"] = None
-        elif self._published != self._confirmed or self._batches:
+        elif self._published != self._confirmed:
             await self._ask("ping", timeout=deadline - monotonic())
         exchange.on_its_way = True
         await self._transmit((packet, 1), timeout=deadline - monotonic())

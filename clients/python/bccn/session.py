@@ -491,13 +491,14 @@ class Session:
 
     async def _deliver(self, entry: Entry, timeout: float | None = None) -> str:
         """Send it, in its turn, and wait until it is done. Raises what the daemon had against it."""
+        deadline = monotonic() + (self._timeout if timeout is None else timeout)
         if self._batches and entry.expected:
-            await self._transmit(*self._batches.flush())
+            await self._transmit(*self._batches.flush(), timeout=timeout)
         self._check(asks=bool(entry.expected))
         self._held.append(entry)
         self._flush()
         try:
-            await self._wait(entry, monotonic() + (self._timeout if timeout is None else timeout))
+            await self._wait(entry, deadline)
             if not entry.done:
                 raise self._why_not(unsent=entry.sent < len(entry.packets))
         except BaseException:

@@ -523,7 +523,8 @@ impl Shared {
                 session.take_back_watch(pattern);
             }
         });
-        let result = self.ask(Question::new(Some(&packet), &said), self.usual_deadline()).await;
+        let question = Question { change: Change::Unwatch(pattern.into()), ..Question::new(Some(&packet), &said) };
+        let result = self.ask(question, self.usual_deadline()).await;
         let settled = result.as_ref().map_or_else(|error| error.code().is_of_the_daemon(), |_| true);
         answered.store(u64::from(settled), Ordering::Relaxed);
         result.map(drop)

@@ -186,6 +186,7 @@ impl Session {
             Change::Hold(id) => self.inbox.get(id).into_iter().for_each(|each| each.held = true),
             Change::Hear => self.hearing = true,
             Change::Watch(watch) => self.begin_watch(watch),
+            Change::Unwatch(pattern) => drop(self.end_watch(&pattern)), // that another call had asked for
             Change::Name(name) => self.options.name = Some(name),
             Change::Heartbeat(value) => self.heartbeat = value,
             Change::Listen(callback) => {

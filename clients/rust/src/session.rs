@@ -94,6 +94,7 @@ pub(crate) enum Change {
     Listen(Option<Callback>),
     Name(String),
     Watch(Watch),
+    Unwatch(String),
     Heartbeat(Option<String>),
 }
 

@@ -51,9 +51,12 @@ impl Session {
         }
     }
 
-    /// Has a watch ended, without waiting for it, unless there is another, or a call of another thread asks for one.
+    /// Has a watch ended, without waiting for it, unless there is another, or a call of another thread has asked for one
+    /// here. What is asked for later goes behind it.
     pub(crate) fn take_back_watch(&mut self, pattern: &str) {
-        if self.socket.is_some() && self.watches_of(pattern).next().is_none() {
+        let asked = self.ask.as_ref().filter(|ask| ask.said && ask.connection == self.connection);
+        let asked = asked.is_some_and(|ask| matches!(&ask.change, Change::Watch(watch) if watch.pattern == pattern));
+        if self.socket.is_some() && !asked && !self.watches.iter().any(|each| each.pattern == pattern) {
             self.send_later(format!("CMSG unwatch\0{pattern}"), None);
         }
     }
@@ -93,9 +96,14 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{FromRawFd, OwnedFd};
+    use std::time::Duration;
+
     use super::*;
     use crate::protocol::Handle;
-    use crate::Options;
+    use crate::shared::Shared;
+    use crate::socket::Socket;
+    use crate::{Client, Options};
 
     fn session() -> Session {
         Session::new(Options::new(), Handle::default()).expect("descriptors")
@@ -135,17 +143,66 @@ mod tests {
         assert_eq!(news(&mut session), [("a".into(), true)]);
     }
 
-    #[test]
-    fn a_watch_that_failed_does_not_end_one_that_is_asked_for() {
-        let (ours, _daemon) = std::os::unix::net::UnixStream::pair().expect("sockets");
-        let mut session = session();
-        session.socket = Some(Arc::new(std::os::fd::OwnedFd::from(ours).into()));
+    /// The daemon's end of a connection of this session.
+    fn connected(session: &mut Session) -> Socket {
+        let mut ends = [0; 2];
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: room for two descriptors, which belong to nobody else.
+        let [ours, daemon] = unsafe {
+            assert_eq!(libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()), 0);
+            ends.map(|end| Socket::from(OwnedFd::from_raw_fd(end)))
+        };
+        session.socket = Some(Arc::new(ours));
         session.connection = 1;
-        session.ask = Some(Ask::new(1, "watch".into(), Change::Watch(watch("a"))));
-        session.give_up_watch(&watch("a"), 1);
-        assert_eq!(session.withdrawn.len(), 0);
-        session.give_up_watch(&watch("b"), 1);
-        assert_eq!(session.withdrawn.len(), 1);
+        daemon
+    }
+
+    fn heard(daemon: &Socket) -> String {
+        let mut packet = [0; 64];
+        daemon.wait(true, false, None, None);
+        let size = daemon.recv(&mut packet).expect("a packet");
+        String::from_utf8_lossy(&packet[..size]).into()
+    }
+
+    /// Answers a request and the ping behind it.
+    fn answer(daemon: &Socket, request: &str, ping: &str) {
+        daemon.send(request.as_bytes()).expect("room");
+        daemon.send(ping.replace("ping", "pong").as_bytes()).expect("room");
+    }
+
+    #[test]
+    fn a_watch_that_failed_does_not_end_one_that_was_asked_for() {
+        for (said, ended) in [(true, vec![]), (false, vec!["CMSG unwatch\0a"])] {
+            let mut session = session();
+            let daemon = connected(&mut session);
+            let change = Change::Watch(watch("a"));
+            session.ask = Some(Ask { said, connection: 1, ..Ask::new(1, "watch".into(), change) });
+            session.give_up_watch(&watch("a"), 1);
+            session.give_up_watch(&watch("b"), 1);
+            let packets: Vec<_> = std::iter::repeat_with(|| heard(&daemon)).take(2 * ended.len() + 2).collect();
+            let unwatched: Vec<_> = packets.iter().filter(|packet| !packet.starts_with("CMSG ping")).collect();
+            assert_eq!(unwatched, ended.into_iter().chain(["CMSG unwatch\0b"]).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn an_unwatch_ends_a_watch_that_was_asked_for_before() {
+        let shared = Shared::new(Options::new().timeout(Duration::from_secs(60)), false).expect("descriptors");
+        let daemon = connected(&mut shared.peek());
+        let client = Client { shared };
+        std::thread::scope(|scope| {
+            let watching = scope.spawn(|| client.watch("a", |_, _| ()));
+            let (watch, ping) = (heard(&daemon), heard(&daemon));
+            let ending = scope.spawn(|| client.unwatch("a"));
+            while client.shared.peek().waiting < 2 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            answer(&daemon, &watch, &ping);
+            answer(&daemon, &heard(&daemon), &heard(&daemon));
+            watching.join().expect("no panic").expect("a watch");
+            ending.join().expect("no panic").expect("its end");
+        });
+        assert_eq!(client.shared.peek().watches.len(), 0);
     }
 
     #[test]

@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A client and a channel of its own.
 fn open(options: Options) -> (Client, String) {
     assert!(std::env::var_os("BCCN_SOCKET").is_some(), "BCCN_SOCKET must name the socket of a daemon");
-    let bus = options.open().expect("a daemon");
+    let bus = options.timeout(PATIENCE).open().expect("a daemon");
     let channel = format!("local/{}", bus.name());
     bus.subscribe(&channel).expect("allowed");
     (bus, channel)
@@ -286,7 +286,7 @@ fn a_callback_of_a_watch_uses_a_clone_of_its_client() {
         }
     };
     assert_eq!(receive(&told), (watched.clone(), false));
-    let listener = Client::open().unwrap();
+    let listener = Options::new().timeout(PATIENCE).open().unwrap();
     listener.subscribe(&watched).unwrap();
     assert_eq!(receive(&told), (watched.clone(), true));
     assert_eq!(listener.receive().unwrap().text(), "at last");
@@ -303,7 +303,7 @@ fn a_request_is_replied_to_later() {
         None::<&str>
     })
     .unwrap();
-    let asker = Client::open().unwrap();
+    let asker = Options::new().timeout(PATIENCE).open().unwrap();
     let asking = std::thread::spawn({
         let channel = format!("{channel}/later");
         move || asker.request(&channel, "what?", PATIENCE * 4).unwrap()

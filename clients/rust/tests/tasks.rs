@@ -57,7 +57,7 @@ fn many_tasks_ask_publish_and_receive_at_once() {
 fn a_handler_replies_until_it_is_dropped() {
     with(Options::new().format(Format::Full), |bus, channel| async move {
         let serving = bus.serve(&channel, |request| async move { Some(request.payload.to_ascii_uppercase()) }).await?;
-        let asker = AsyncClient::open().await?;
+        let asker = Options::new().timeout(PATIENCE).open_async().await?;
         {
             let mut serving = std::pin::pin!(serving);
             let mut asking = std::pin::pin!(asker.request(&channel, "hello", PATIENCE));
@@ -81,7 +81,7 @@ fn a_handler_of_all_replies_to_what_is_asked_of_this_program() {
         let mut others = bus.subscribe(&channel).await?;
         let serving = bus.serve("!", |request| async move { Some(request.payload.to_ascii_uppercase()) }).await?;
         let serving = tokio::spawn(serving);
-        let asker = AsyncClient::open().await?;
+        let asker = Options::new().timeout(PATIENCE).open_async().await?;
         let directed = format!("!{}", bus.name());
         assert_eq!(asker.request(&directed, "hello", PATIENCE).await?.payload, b"HELLO");
         bus.publish(&channel, "not a request").await?;
@@ -125,7 +125,7 @@ fn a_batch_has_been_handed_over_once_it_is_flushed() {
 fn a_watch_is_told_while_a_task_receives() {
     with(Options::new(), |bus, channel| async move {
         let (sender, mut told) = tokio::sync::mpsc::unbounded_channel();
-        let listener = AsyncClient::open().await?;
+        let listener = Options::new().timeout(PATIENCE).open_async().await?;
         let _listening = listener.subscribe(&channel).await?;
         bus.watch(&channel, move |_, wanted| sender.send(wanted).unwrap()).await?;
         let receiving = tokio::spawn({
@@ -146,7 +146,7 @@ fn a_watch_is_told_while_a_task_receives() {
 fn replies_end_with_their_time() {
     with(Options::new().format(Format::Full), |bus, channel| async move {
         let serving = tokio::spawn(bus.serve(&channel, |_| async { Some("one") }).await?);
-        let asker = AsyncClient::open().await?;
+        let asker = Options::new().timeout(PATIENCE).open_async().await?;
         let mut replies = asker.request_many(&channel, "", PATIENCE).await?;
         assert_eq!(replies.next().await.expect("a reply")?.payload, b"one");
         let silent = bus.subscribe(&format!("{channel}/silent")).await?;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { gatewayRows, LINK_HEADS, linkRows } from "../../../bccnd/mux/page/links.js";
+import { gatewayRows, LINK_HEADS, linkRows, PARTS_LIMIT, PROGRAMS_LIMIT, Taken } from "../../../bccnd/mux/page/links.js";
 
 const part = (value) => new TextEncoder().encode(JSON.stringify(value));
 const texts = (rows) => rows.map((row) => row.map(({ text }) => text));
@@ -47,4 +47,18 @@ test("a gateway is a row that names the peers in trouble", () => {
   ]);
   assert.equal(rows[0].length, LINK_HEADS.length);
   assert.deepEqual(rows.map((row) => row[2].isWarning), [true, false, false]);
+});
+
+test("who replies without end takes nobody else's room", () => {
+  const taken = new Taken();
+  const said = part({ gateway: "honest", state: "up", peers: 1 });
+  for (let number = 0; number < 5000; number++) taken.take({ src: "liar", payload: said });
+  taken.take({ src: "honest", payload: said });
+  taken.take({ src: "long", payload: new Uint8Array(5000) });
+  assert.equal(taken.replies.length, PARTS_LIMIT + 1);
+  assert.equal(gatewayRows(taken.replies).length, 1);
+  for (let number = 0; number < 5000; number++) taken.take({ src: `${number}`, payload: said });
+  assert.equal(taken.replies.length, PARTS_LIMIT + PROGRAMS_LIMIT - 1);
+  taken.take({ src: "honest", payload: said });
+  assert.equal(taken.replies.at(-1).src, "honest");
 });

@@ -107,7 +107,7 @@ def test_late_messages_come_with_the_setting_that_delivers_them() -> None:
         Finding(
             Level.WARNING,
             "The daemon of host c dropped 1 message of host a and 2 other hosts as late, up to 5,000 numbers behind "
-            "later ones: look for what disorders the network so much.",
+            "later ones: find out what reorders messages so much.",
         ),
     ]
 
@@ -144,8 +144,8 @@ def test_different_numbers_missing_point_away_from_the_sender() -> None:
             "the cause at host a or its link."
         ),
         (
-            "Both other hosts lost messages of host a, 1.0 percent in all: each of them others, so look for the "
-            "cause at these and their links, not at host a."
+            "Both other hosts lost messages of host a, 1.0 percent in all: each of them different ones, so look for "
+            "the cause at these and their links, not at host a."
         ),
     ]
 
@@ -178,8 +178,8 @@ def test_source_that_carries_the_loss_is_named() -> None:
         Finding(
             Level.PROBLEM,
             "Source a/pump/9 lost 31.0 percent of its messages (310 of 1,000, counted once per receiver) at host b, "
-            "host c and 1 more; the other sources of host a lost 0.010 percent: look at how fast and how large it "
-            "sends.",
+            "host c and 1 more; the other sources of host a lost 0.010 percent: look at how fast it sends, and "
+            "how large its messages are.",
         )
     ]
 
@@ -190,7 +190,7 @@ def test_clock_that_is_off_is_named_with_its_remedy() -> None:
         Finding(
             Level.WARNING,
             "The clock of host c is 5 s behind those of 3 other hosts: let NTP set them (timedatectl set-ntp true). "
-            "Loss is counted by the estimated offset meanwhile.",
+            "Until then, loss is counted with the estimated offset.",
         )
     ]
     rows = [OffClock("a", 5e6, 1, 1), OffClock("b", -5e6, 1, 1)]

@@ -236,13 +236,13 @@ def test_gaps_in_the_record_are_findings() -> None:
 
 def test_captures_are_named_with_what_they_cannot_know() -> None:
     assert [
-        (finding.level, finding.sentence.partition(",")[0]) for finding in findings.captured(["x"], ["y"])
+        (finding.level, finding.sentence.partition(". It")[0]) for finding in findings.captured(["x"], ["y"])
     ] == [
         (
             Level.WARNING,
             "There is a capture beside the recorder of host y: only the recorder is counted. Remove the capture.",
         ),
-        (Level.UNKNOWN, "Of host x there is only a capture"),
+        (Level.UNKNOWN, "There is only a capture of host x"),
     ]
     assert findings.captured([], []) == []
 

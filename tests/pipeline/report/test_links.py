@@ -55,8 +55,8 @@ def test_what_an_uplink_gave_up_is_a_problem_of_its_own() -> None:
     assert said(SOUTH._replace(missed=0, withheld=7))[0] == (
         Level.PROBLEM,
         (
-            "The uplink on host N1 gave up 7 of what it had for link north → south before the carrier took it: bccn "
-            "links says there for which reason, and what to do."
+            "The uplink on host N1 gave up 7 of its messages for link north → south before the carrier took them: "
+            "bccn links on that host says why, and what to do."
         ),
     )
 

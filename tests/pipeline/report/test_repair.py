@@ -55,8 +55,8 @@ def test_sender_is_named_only_if_all_missed_the_same() -> None:
             f"them; repair brought all of them. {LINK}the link of host a (ip -s link)."
         ),
         (
-            "5.0 percent of the messages of host a were lost on the way to both other hosts, to each of them others; "
-            f"repair brought all of them. {LINK}the links of these (ip -s link), not at host a."
+            "5.0 percent of the messages of host a were lost on the way to both other hosts, different ones to each "
+            f"of them; repair brought all of them. {LINK}the links of these (ip -s link), not at host a."
         ),
     ]
 

@@ -77,6 +77,27 @@ def test_a_missing_or_refusing_daemon_fails_the_task(tmp_path: Path, loopback_po
 
 
 @pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            bccn.RejectedError("limit", "too many are open"),
+            r"bccn: too many are open \(limit\); end some programs",
+        ),
+        (bccn.RefusedError("refused", "not you"), r"bccn: not you \(refused\); the group of the socket"),
+    ],
+)
+def test_a_door_that_lets_nobody_in_is_told_with_a_remedy(
+    error: bccn.RejectedError, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def turned_away(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(bccn, "Client", turned_away)
+    with pytest.raises(RefusedError, match=told):
+        Target("unix:door", PATIENCE).publish(batches(("a", b"")))
+
+
+@pytest.mark.parametrize(
     ("columns", "options", "overwrite", "reason"),
     [
         ("channel string", {}, False, "the columns channel"),

@@ -25,6 +25,9 @@ import javax.net.ssl.SSLSocket;
 
 /** Carriers, and doors that are none. It is given a folder with certificates, and the address of a real door by TLS. */
 final class CarrierChecks {
+    private static final Duration LONG = Duration.ofSeconds(30);
+    /** How long a door is waited for that never says anything. */
+    private static final Duration BRIEF = Duration.ofMillis(500);
     private static Path folder;
 
     private CarrierChecks() {}
@@ -39,7 +42,7 @@ final class CarrierChecks {
             try (Bccn bus = Bccn.connect(options(door).cert(file("own.pem"), file("own.key")))) {
                 Subscription own = bus.subscribe("live/tls");
                 bus.publish("live/tls", "x".repeat(1000));
-                same(own.take(Duration.ofSeconds(30)).get().text().length(), 1000, "bytes");
+                same(own.take(LONG).get().text().length(), 1000, "bytes");
                 same(bus.name().startsWith("here/own/"), true, bus.name());
             }
         });
@@ -64,20 +67,20 @@ final class CarrierChecks {
         });
         Checks.run("a refusal is told at once", () -> fails(
                 (in, out) -> FakeDoor.serve(in, out, "refused not you".getBytes(UTF_8), packet -> null),
-                Code.REFUSED, "not you"));
+                LONG, Code.REFUSED, "not you"));
         Checks.run("a place at a full door is waited for", CarrierChecks::aFullDoor);
         Checks.run("an answer just before an interrupt counts", CarrierChecks::anAnswerAtAnInterrupt);
         Checks.run("a door that is none is a protocol error", () -> fails(
                 (in, out) -> untilItLeaves(in, out, "HTTP/1.1 400 Bad Request\r\n\r\n".getBytes(UTF_8)),
-                Code.PROTOCOL, "rule"));
+                LONG, Code.PROTOCOL, "rule"));
         Checks.run("a door beyond its credit is a protocol error", () -> fails(
-                (in, out) -> untilItLeaves(in, out, FakeDoor.beyondItsCredit()), Code.PROTOCOL, "credit"));
+                (in, out) -> untilItLeaves(in, out, FakeDoor.beyondItsCredit()), LONG, Code.PROTOCOL, "credit"));
         Checks.run("a door that says nothing is given up", () -> fails(
-                (in, out) -> in.readAllBytes(), Code.UNAVAILABLE, "does not answer"));
+                (in, out) -> in.readAllBytes(), BRIEF, Code.UNAVAILABLE, "does not answer"));
         Checks.run("a door that leaves at once is unavailable", () -> fails(
-                (in, out) -> { }, Code.UNAVAILABLE, ""));
+                (in, out) -> { }, LONG, Code.UNAVAILABLE, ""));
         Checks.run("a daemon that does not answer is given up", () -> fails(
-                (in, out) -> FakeDoor.serve(in, out, null, packet -> null), Code.UNAVAILABLE, "does not answer"));
+                (in, out) -> FakeDoor.serve(in, out, null, packet -> null), BRIEF, Code.UNAVAILABLE, "does not answer"));
         Checks.run("a certificate that is no user's is refused", () -> {
             try (Bccn bus = Bccn.connect(options(door).cert(file("door.pem"), file("door.key")))) {
                 throw new AssertionError(bus.name() + " is connected");
@@ -95,7 +98,8 @@ final class CarrierChecks {
         Checks.run("an address that is none is invalid", CarrierChecks::wrongAddresses);
     }
 
-    private static Path file(String name) {
+    /** A file in the folder of the tests. */
+    static Path file(String name) {
         return folder.resolve(name);
     }
 
@@ -123,7 +127,7 @@ final class CarrierChecks {
     }
 
     private static Options options(String address) {
-        return new Options().timeout(Duration.ofSeconds(30)).ca(file("ca.pem")).address(address);
+        return new Options().timeout(LONG).ca(file("ca.pem")).address(address);
     }
 
     private interface Setting {
@@ -172,7 +176,7 @@ final class CarrierChecks {
         in.readAllBytes();
     }
 
-    private static void fails(Server server, Code code, String text) throws Exception {
+    private static void fails(Server server, Duration timeout, Code code, String text) throws Exception {
         Path path = file("door.sock");
         Files.deleteIfExists(path);
         try (ServerSocketChannel listener = ServerSocketChannel.open(StandardProtocolFamily.UNIX)) {
@@ -185,7 +189,7 @@ final class CarrierChecks {
                 }
             });
             door.start();
-            try (Bccn bus = Bccn.connect(new Options().address("unix:" + path).timeout(Duration.ofMillis(500)))) {
+            try (Bccn bus = Bccn.connect(new Options().address("unix:" + path).timeout(timeout))) {
                 throw new AssertionError(bus.name() + " is connected");
             } catch (BccnException e) {
                 same(e.code(), code, e.getMessage());
@@ -211,8 +215,8 @@ final class CarrierChecks {
                 }
             });
             door.start();
-            Options options = new Options().address("unix:" + path).wait(Duration.ofSeconds(30));
-            try (Bccn bus = Bccn.connect(options.timeout(Duration.ofSeconds(30)))) {
+            Options options = new Options().address("unix:" + path).wait(LONG);
+            try (Bccn bus = Bccn.connect(options.timeout(LONG))) {
                 same(bus.name(), "here/test/1", "name");
             }
             door.join();

@@ -326,7 +326,7 @@ public final class Bccn implements AutoCloseable {
      */
     public void unwatch(String pattern) {
         run(() -> session.watches.end(pattern));
-        ask("unwatch", pattern, null);
+        ask("unwatch", pattern, answer -> session.watches.end(pattern)); // that another call had asked for
     }
 
     // --- to receive ---

@@ -262,9 +262,7 @@ final class Calls {
 
     Withdrawal withdraw(String pattern) {
         Withdrawal withdrawal = new Withdrawal(pattern, false);
-        if (session.link != null) {
-            withdrawn.add(withdrawal);
-        }
+        withdrawn.add(withdrawal); // also without a link: a greeting may have said it
         return withdrawal;
     }
 
@@ -282,7 +280,7 @@ final class Calls {
     private void withdrawWatch(String pattern) {
         boolean isKnown = withdrawn.stream()
                 .anyMatch(each -> each.isWatch && !each.hasLeft && each.pattern.equals(pattern));
-        if (session.link != null && !isKnown) {
+        if (!isKnown) {
             withdrawn.add(new Withdrawal(pattern, true));
         }
     }

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,27 @@ from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-m", "bccnd.cli"]
+# doctor and top wait two seconds for a daemon, and doctor as long for what comes back: a busy machine may take them.
+PATIENT = [
+    sys.executable,
+    "-c",
+    f"""
+import sys
+from bccnd.cli import main
+from bccnd.commands import facts, top
+facts.PATIENCE = top.PATIENCE = {PATIENCE}
+sys.exit(main())
+""",
+]
+HOUR = 3600
+# An hour has passed as soon as there is a file of this name.
+WITH_CLOCK = f"""
+import os, sys, time
+clock, true_time = sys.argv.pop(1), time.monotonic
+time.monotonic = lambda: true_time() + {HOUR} * os.path.exists(clock)
+from bccnd.cli import main
+sys.exit(main())
+"""
 
 
 def environment(socket: Path | str) -> dict[str, str]:
@@ -20,12 +42,12 @@ def environment(socket: Path | str) -> dict[str, str]:
 
 
 def bccn(
-    daemon: DaemonProcess | Path, *arguments: str, stdin: bytes = b""
+    daemon: DaemonProcess | Path, *arguments: str, stdin: bytes = b"", command: Sequence[str] = COMMAND
 ) -> subprocess.CompletedProcess[bytes]:
     """Run to its end."""
     socket = daemon if isinstance(daemon, Path) else daemon.socket
     return subprocess.run(
-        [*COMMAND, *arguments],
+        [*command, *arguments],
         input=stdin,
         capture_output=True,
         env=environment(socket),
@@ -34,14 +56,27 @@ def bccn(
     )
 
 
-def start(daemon: DaemonProcess | Path, *arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
+def start(
+    daemon: DaemonProcess | Path, *arguments: str, command: Sequence[str] = COMMAND, **settings: Any
+) -> subprocess.Popen[bytes]:
     """Start in the background; pipes unless ``settings`` say otherwise."""
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen(
-        mortal([*COMMAND, *arguments]),
+        mortal([*command, *arguments]),
         env=environment(daemon if isinstance(daemon, Path) else daemon.socket),
         **pipes | settings,
     )
+
+
+def start_with_clock(daemon: DaemonProcess, clock: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """The same. ``hour_passes`` ends its time, however long the test takes until then."""
+    return start(daemon, *arguments, command=[sys.executable, "-c", WITH_CLOCK, str(clock)])
+
+
+def hour_passes(daemon: DaemonProcess, clock: Path, channel: str, is_noticed: Callable[[], object]) -> None:
+    """A message on this channel, which it hears and passes over, has it look at its clock."""
+    clock.touch()
+    wait_until(lambda: publish(daemon, (channel, b"")) or is_noticed(), "it to see that its time is over")
 
 
 def subscriptions(daemon: DaemonProcess) -> int:

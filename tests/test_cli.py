@@ -14,9 +14,9 @@ import pytest
 from bccnd import __version__
 from bccnd.commands.parsers import COMMANDS
 from bccnd.process.standard_streams import printable
-from tests.command_line import ROOT, bccn, ended, environment, start
+from tests.command_line import PATIENT, ROOT, bccn, ended, environment, start
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
-from tests.packet_client import PACKET_LIMIT, PATIENCE, PacketClient, crowded
+from tests.packet_client import PACKET_LIMIT, PATIENCE, PacketClient, crowded, wait_until
 from tests.plain_bccn import datagram, plain_socket
 
 NOWHERE = Path("/nonexistent/bus.sock")
@@ -176,13 +176,19 @@ def test_what_strangers_wrote_moves_no_cursor(
     name, channel = "far/\x1b]0;owned\x07/\x1b[31m", "a/\x1b[2J"
     with PacketClient(daemon.socket) as stranger, plain_socket(loopback_port) as plain:
         stranger.subscribe("never/\x1b[1m")
-        process = start(daemon, *words)
-        for number in count(1):
-            if process.poll() is not None:
-                break
+
+        def write(number: int) -> None:
             plain.sendto(datagram(name, number, "a/b", b"\x1b[5m"), (LOOPBACK_BROADCAST, loopback_port))
             stranger.publish(channel, "\x1b[5m\x9b\u202e\xff".encode("latin-1", "replace") + b"\xc2\x9b")
             stranger.drain()
+
+        write(1)
+        wait_until(lambda: stranger.status()["counters"]["accepted"], "the source to be known")
+        process = start(daemon, *words, command=PATIENT)
+        for number in count(2):
+            if process.poll() is not None:
+                break
+            write(number)
         code, out, err = ended(process)
     assert code == 0, err
     shown = out.decode() + err

@@ -1,7 +1,6 @@
 """Retained messages for late subscribers, with a real daemon, the Python client, bccn and a replacement."""
 
 import json
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +9,9 @@ import pytest
 
 import bccn as client_library
 from tests.command_line import bccn
-from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, runs
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient, wait_until
+from tests.replaceable_daemon import ReplaceableDaemon
 
 RETAIN = '[retain]\npatterns = ["state/>", "local/state/*"]\n'
 
@@ -27,6 +27,13 @@ def settings(tmp_path: Path) -> Path:
 def daemon(tmp_path: Path, settings: Path, loopback_port: int) -> Iterator[DaemonProcess]:
     flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
     with DaemonProcess(tmp_path, "--config", str(settings), *flags) as running:
+        yield running
+
+
+@pytest.fixture
+def replaceable(tmp_path: Path, settings: Path, loopback_port: int) -> Iterator[ReplaceableDaemon]:
+    flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
+    with ReplaceableDaemon(tmp_path, "--config", str(settings), *flags) as running:
         yield running
 
 
@@ -71,23 +78,15 @@ def test_client_and_command_mark_a_retained_message(daemon: DaemonProcess) -> No
     assert json.loads(done.stdout)["retained"] is True
 
 
-def test_retained_messages_outlive_a_replacement_not_a_stop(daemon: DaemonProcess) -> None:
-    publish(daemon, door=b"open")
-    before = daemon.process.pid
-    daemon.process.send_signal(signal.SIGUSR2)
-    wait_until(lambda: '"replaced"' in daemon.log, "a successor")
-    with PacketClient(daemon.socket) as asking:
-        successor = asking.status()["pid"]
-    try:
-        assert successor != before
-        assert late(daemon) == [("state/door", b"open")]
-    finally:
-        os.kill(successor, signal.SIGTERM)
-    wait_until(lambda: not runs(successor), "the successor to leave")
-    assert not daemon.socket.exists()
-    daemon.process.wait(PATIENCE)
-    daemon.start()
-    assert late(daemon) == []
+def test_retained_messages_outlive_a_replacement_not_a_stop(replaceable: ReplaceableDaemon) -> None:
+    publish(replaceable, door=b"open")
+    before = replaceable.pid
+    assert replaceable.replace() != before
+    assert late(replaceable) == [("state/door", b"open")]
+    assert replaceable.terminate() == 0
+    assert not replaceable.socket.exists()
+    replaceable.start()
+    assert late(replaceable) == []
 
 
 def test_a_reload_drops_what_is_no_longer_retained(daemon: DaemonProcess, settings: Path) -> None:
@@ -98,22 +97,17 @@ def test_a_reload_drops_what_is_no_longer_retained(daemon: DaemonProcess, settin
     assert late(daemon) == [("state/lamp", b"on")]
 
 
-def test_pages_wait_for_their_reader_over_a_replacement(daemon: DaemonProcess) -> None:
+def test_pages_wait_for_their_reader_over_a_replacement(replaceable: ReplaceableDaemon) -> None:
     """A short queue loses none of thousands; a value that is newer when its turn comes, comes once."""
     values = {f"{number:04}": bytes(800) for number in range(2500)}
-    publish(daemon, **values)
-    with PacketClient(daemon.socket) as reader, PacketClient(daemon.socket) as publisher:
+    publish(replaceable, **values)
+    with PacketClient(replaceable.socket) as reader, PacketClient(replaceable.socket) as publisher:
         reader.request("queue", "packets=400")
         reader.send(b"SUB state/>")
         wait_until(lambda: publisher.status()["queued"]["packets"] > 200, "half of the queue")
         publisher.publish("state/2499", b"new")
         publisher.drain()
-        daemon.process.send_signal(signal.SIGUSR2)
-        wait_until(lambda: '"replaced"' in daemon.log, "a successor")
-        successor = publisher.status()["pid"]
-        try:
-            heard = reader.messages()
-        finally:
-            os.kill(successor, signal.SIGTERM)
+        replaceable.replace()
+        heard = reader.messages()
     assert [chan for chan, payload in heard if payload != b"new"] == [f"state/{key}" for key in values][:-1]
     assert [chan for chan, payload in heard if payload == b"new"] == ["state/2499"]

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.command_line import PATIENT
 from tests.daemon.test_program import BCCND_AS_NOBODY, assert_one_line, bccnd
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient, wait_until
@@ -215,8 +216,8 @@ def test_who_may_not_observe_sees_itself_alone(start: Start, right: str) -> None
         assert [[row["name"] for row in seen] for seen in rows] == [names, names[1:]]
         for command in ("status", "who", "top --once", "doctor"):
             done = subprocess.run(
-                [sys.executable, "-m", "bccnd.cli", "--socket", str(daemon.socket), *command.split()],
-                capture_output=True, text=True, timeout=PATIENCE, check=False,
+                [*PATIENT, "--socket", str(daemon.socket), *command.split()],
+                capture_output=True, text=True, timeout=2 * PATIENCE, check=False,
             )  # fmt: skip
             assert "observe" in done.stdout + done.stderr, command
             assert "Traceback" not in done.stderr

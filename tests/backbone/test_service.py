@@ -220,7 +220,8 @@ def test_dead_subscribers_harm_nobody(backbone: BackboneProcess, one: PlainClien
 
 
 @pytest.fixture
-async def service(tmp_path: Path) -> Service:
+async def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
+    monkeypatch.setattr("bccnd.backbone.leases.LEASE_SECONDS", 600.0)  # as BackboneProcess has it
     settings = BackboneSettings(listen="127.0.0.1:0", state=tmp_path / "sequence")
     made = Service(
         settings,

@@ -9,10 +9,15 @@ import pytest
 
 from bccnd.commands.doctor import lines
 from bccnd.doctor.finding import Finding, Level
-from tests.command_line import bccn
+from tests.command_line import PATIENT, bccn
 from tests.commands.test_namespaces import ELSEWHERE
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.plain_bccn import plain_socket
+
+
+def doctor(daemon: DaemonProcess, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """With a daemon that answers, however slowly."""
+    return bccn(daemon, "doctor", *arguments, command=PATIENT)
 
 
 def settings_of(folder: Path, port: int, *more: str) -> Path:
@@ -36,7 +41,7 @@ def problems(done: subprocess.CompletedProcess[bytes]) -> list[str]:
 def test_a_healthy_daemon(tmp_path: Path, loopback_port: int) -> None:
     settings = settings_of(tmp_path, loopback_port, key_file(tmp_path, 0o600))
     with DaemonProcess(tmp_path, "--config", str(settings)) as daemon:
-        done = bccn(daemon, "doctor", "--config", str(settings))
+        done = doctor(daemon, "--config", str(settings))
     text = done.stdout.decode()
     assert (done.returncode, problems(done)) == (0, [])
     assert f"{settings}: sound" in " ".join(text.split())
@@ -83,7 +88,7 @@ def test_a_daemon_in_another_network_namespace(tmp_path: Path, loopback_port: in
     settings = settings_of(tmp_path, loopback_port, 'interfaces = ["lo"]')
     flags = ("--config", str(settings))
     with DaemonProcess(tmp_path, *flags, prefix=ELSEWHERE) as daemon, plain_socket(loopback_port):
-        done = bccn(daemon, "doctor", "--config", str(settings))
+        done = doctor(daemon, "--config", str(settings))
     text = " ".join(done.stdout.decode().split())
     assert "the daemon is in another network namespace" in text
     assert f"nsenter --net=/proc/{daemon.process.pid}/ns/net bccn --socket {daemon.socket} doctor" in text
@@ -96,9 +101,9 @@ def test_rules_by_program_refuse_who_leaves_at_once(tmp_path: Path, loopback_por
              "[[rights]]", 'program = "door"', 'publish = ["door/>"]']  # fmt: skip
     settings = settings_of(tmp_path, loopback_port, *rules)
     with DaemonProcess(tmp_path, "--config", str(settings)) as daemon:
-        before = bccn(daemon, "doctor", "--config", str(settings)).stdout.decode()
+        before = doctor(daemon, "--config", str(settings)).stdout.decode()
         bccn(daemon, "pub", "door/front", "open")
-        after = bccn(daemon, "doctor", "--config", str(settings)).stdout.decode()
+        after = doctor(daemon, "--config", str(settings)).stdout.decode()
     assert "granted by program: door; one that leaves at once is unknown" in " ".join(before.split())
     assert "refusal" in " ".join(after.split())
 
@@ -107,7 +112,7 @@ def test_a_key_file_that_lets_others_at_it(tmp_path: Path, loopback_port: int) -
     settings = settings_of(tmp_path, loopback_port, key_file(tmp_path, 0o600))
     with DaemonProcess(tmp_path, "--config", str(settings)) as daemon:
         (tmp_path / "keys").chmod(0o644)
-        done = bccn(daemon, "doctor", "--config", str(settings), "--json")
+        done = doctor(daemon, "--config", str(settings), "--json")
     found = json.loads(done.stdout)
     assert (done.returncode, found["problems"]) == (1, 1)
     [problem] = [each for each in found["findings"] if each["level"] == "problem"]
@@ -116,7 +121,7 @@ def test_a_key_file_that_lets_others_at_it(tmp_path: Path, loopback_port: int) -
 
 
 def test_a_wrong_setting(daemon: DaemonProcess, tmp_path: Path) -> None:
-    done = bccn(daemon, "doctor", "--config", str(settings_of(tmp_path, 5400, "copies = 9")))
+    done = doctor(daemon, "--config", str(settings_of(tmp_path, 5400, "copies = 9")))
     assert done.returncode == 1
     assert "copies: must be at most 4" in " ".join(done.stdout.decode().split())
 

@@ -14,10 +14,16 @@ import pytest
 from bccnd import __version__
 from bccnd.commands.facts import _beside, gather
 from tests.daemon_process import DaemonProcess
-from tests.packet_client import PacketClient, crowded
+from tests.packet_client import PATIENCE, PacketClient, crowded
 from tests.plain_bccn import plain_socket
 
 SETTINGS = 'broadcast = "127.255.255.255"\n'
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that is only slow is none that does not answer."""
+    monkeypatch.setattr("bccnd.commands.facts.PATIENCE", PATIENCE)
 
 
 def test_facts_of_a_running_daemon(daemon: DaemonProcess, loopback_port: int) -> None:
@@ -108,7 +114,10 @@ def test_settings_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_SEQPACKET, socket.SOCK_STREAM])
-def test_something_else_in_place_of_the_socket(tmp_path: Path, kind: int) -> None:
+def test_something_else_in_place_of_the_socket(
+    tmp_path: Path, kind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bccnd.commands.facts.PATIENCE", 0.1)
     path = tmp_path / "bus.sock"
     assert gather(str(path), None, {}).socket == "missing"
     with socket.socket(socket.AF_UNIX, kind) as server:
@@ -123,7 +132,8 @@ def test_something_else_in_place_of_the_socket(tmp_path: Path, kind: int) -> Non
     assert gather(str(path), None, {}).socket == "no-socket"
 
 
-def test_a_socket_to_which_too_many_connect_is_busy(tmp_path: Path) -> None:
+def test_a_socket_to_which_too_many_connect_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bccnd.commands.facts.PATIENCE", 0.1)
     path = tmp_path / "bus.sock"
     with crowded(path):
         assert gather(str(path), None, {}).socket == "busy"

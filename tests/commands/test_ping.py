@@ -6,10 +6,11 @@ import pytest
 
 from tests.command_line import bccn, ended, publish, start
 from tests.daemon_process import DaemonProcess
+from tests.packet_client import PATIENCE
 
 
 def test_answers_are_shown_with_a_summary(daemon: DaemonProcess) -> None:
-    done = bccn(daemon, "ping", "here", "-c", "3", "-i", "0.05")
+    done = bccn(daemon, "ping", "here", "-c", "3", "-i", "0.05", "-W", str(PATIENCE))
     lines = done.stdout.decode().splitlines()
     assert (done.returncode, done.stderr) == (0, b"")
     assert lines[0] == "PING !here/bccnd"
@@ -21,7 +22,7 @@ def test_answers_are_shown_with_a_summary(daemon: DaemonProcess) -> None:
 
 
 def test_what_others_send_meanwhile_is_passed_over(daemon: DaemonProcess) -> None:
-    process = start(daemon, "ping", "here", "-c", "10", "-i", "0.05")
+    process = start(daemon, "ping", "here", "-c", "10", "-i", "0.05", "-W", str(PATIENCE))
     while process.poll() is None:
         publish(daemon, ("!", b"\xff\xfe\x1b[31m"), ("!", b"not.1\npong"))
     code, out, err = ended(process)

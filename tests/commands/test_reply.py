@@ -5,11 +5,12 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from select import select
 
 import pytest
 
 import bccn as client
-from tests.command_line import bccn, ended, start, subscriptions
+from tests.command_line import HOUR, bccn, ended, hour_passes, start, start_with_clock, subscriptions
 from tests.daemon_process import DaemonProcess, runs
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 
@@ -21,9 +22,10 @@ def reply(daemon: DaemonProcess) -> Iterator[Reply]:
     """Starts ``bccn reply`` and returns once it serves; the fixture ends what still runs."""
     with ExitStack() as running:
 
-        def begin(*arguments: str) -> subprocess.Popen[bytes]:
+        def begin(*arguments: str, clock: Path | None = None) -> subprocess.Popen[bytes]:
             before = subscriptions(daemon)
-            process = start(daemon, "reply", *arguments)
+            words = ("reply", *arguments)
+            process = start_with_clock(daemon, clock, *words) if clock else start(daemon, *words)
             running.callback(end, process)
             wait_until(lambda: process.poll() is not None or subscriptions(daemon) > before, "to be served")
             assert process.poll() is None, process.communicate()
@@ -50,12 +52,18 @@ def ask(daemon: DaemonProcess, channel: str, payload: bytes = b"", timeout: floa
     return found.payload
 
 
-def reported_and_unanswered(daemon: DaemonProcess, channel: str, process: subprocess.Popen[bytes]) -> str:
-    """The line on stderr for a request that gets no answer."""
+def reported_and_unanswered(
+    daemon: DaemonProcess,
+    channel: str,
+    process: subprocess.Popen[bytes],
+    meanwhile: Callable[[], object] = lambda: None,
+) -> str:
+    """The line on stderr for a request that gets no answer. ``meanwhile``: between the two."""
     assert process.stderr is not None
     with PacketClient(daemon.socket) as asking:
         asking.request("listen")
         asking.publish(channel, b"t1\nx")
+        meanwhile()
         line = process.stderr.readline().decode()
         assert stopped(process) == (0, b"", "")
         assert asking.drain() == []
@@ -141,9 +149,17 @@ def test_a_missing_reply_is_reported_on_stderr(
 def test_a_slow_command_is_killed_with_its_processes(
     daemon: DaemonProcess, reply: Reply, tmp_path: Path
 ) -> None:
-    pids = tmp_path / "pids"
-    process = reply("-W", "2", "hang", "--", "sh", "-c", f"sleep 60 & echo $$ $! > {pids}; wait")
-    assert "sh was killed after 2 s" in reported_and_unanswered(daemon, "hang", process)
+    pids, clock = tmp_path / "pids", tmp_path / "clock"
+    # Its time runs by when it is given its request.
+    command = ("sh", "-c", f"cat > /dev/null; sleep 600 & echo $$ $! > {pids}; wait")
+    process = reply("-W", str(HOUR), "hang", "--", *command, clock=clock)
+
+    def time_is_over() -> None:
+        wait_until(lambda: is_written(pids), "the command")
+        hour_passes(daemon, clock, "hang", lambda: select([process.stderr], [], [], 0)[0])
+
+    line = reported_and_unanswered(daemon, "hang", process, time_is_over)
+    assert f"sh was killed after {HOUR} s" in line
     assert_gone(pids)
 
 
@@ -197,10 +213,14 @@ def test_ctrl_c_kills_the_commands(daemon: DaemonProcess, reply: Reply, tmp_path
     process = reply("hang", "--", "sh", "-c", f"sleep 60 & echo $$ $! > {pids}; wait")
     with PacketClient(daemon.socket) as asking:
         asking.publish("hang", b"t\nx")
-        wait_until(lambda: pids.exists() and pids.read_text().endswith("\n"), "the command")
+        wait_until(lambda: is_written(pids), "the command")
         process.send_signal(signal.SIGINT)
         assert ended(process) == (-signal.SIGINT, b"", "")
     assert_gone(pids)
+
+
+def is_written(pids: Path) -> bool:
+    return pids.exists() and pids.read_text().endswith("\n")
 
 
 def assert_gone(pids: Path) -> None:

@@ -4,14 +4,17 @@ import json
 import os
 import pty
 import threading
+from pathlib import Path
 
 import pytest
 
 import bccn as client
-from tests.command_line import bccn, start
+from tests.command_line import HOUR, bccn, ended, hour_passes, start, start_with_clock
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient
 from tests.request_server import serving
+
+PATIENT = str(PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +36,7 @@ def test_a_reply_is_printed(
     daemon: DaemonProcess, arguments: list[str], stdin: bytes, printed: bytes | None
 ) -> None:
     with serving(daemon, "up", lambda request: request.payload.upper()):
-        done = bccn(daemon, "req", "up", *arguments, stdin=stdin)
+        done = bccn(daemon, "req", "-W", PATIENT, "up", *arguments, stdin=stdin)
     if printed is None:
         assert (done.returncode, done.stdout) == (2, b"")
     else:
@@ -42,8 +45,8 @@ def test_a_reply_is_printed(
 
 def test_the_source_of_a_reply_is_printed(daemon: DaemonProcess) -> None:
     with serving(daemon, "up", lambda request: request.payload.upper()) as name:
-        assert bccn(daemon, "req", "-v", "up", "x").stdout == f"{name} X\n".encode()
-        reply = json.loads(bccn(daemon, "req", "--json", "up", "x").stdout)
+        assert bccn(daemon, "req", "-W", PATIENT, "-v", "up", "x").stdout == f"{name} X\n".encode()
+        reply = json.loads(bccn(daemon, "req", "-W", PATIENT, "--json", "up", "x").stdout)
     assert (reply["src"], reply["payload"], reply["mode"]) == (name, "X", "directed")
 
 
@@ -55,17 +58,27 @@ def test_several_replies_are_printed_as_they_come(daemon: DaemonProcess) -> None
         return "late"
 
     with serving(daemon, "who", lambda _: "early"), serving(daemon, "who", late):
-        process = start(daemon, "req", "--replies", "2", "who", "")
+        process = start(daemon, "req", "-W", PATIENT, "--replies", "2", "who", "")
         assert process.stdout
         assert process.stdout.readline() == b"early\n"
         go_on.set()
         out, err = process.communicate(timeout=PATIENCE)
         assert (process.returncode, out, err) == (0, b"late\n", b"")
-        done = bccn(daemon, "req", "--replies", "all", "--timeout", "2", "who", "")
-        assert (done.returncode, sorted(done.stdout.split())) == (0, [b"early", b"late"])
-        done = bccn(daemon, "req", "-C", "3", "-W", "2", "who", "")
-        assert (done.returncode, len(done.stdout.split())) == (3, 2)
-        assert done.stderr == b"bccn: 2 of 3 replies on who within 2 s\n"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code", "reported"), [("all", 0, ""), ("3", 3, "bccn: 2 of 3 replies on who within 3600 s\n")]
+)
+def test_replies_that_come_in_time_are_printed(
+    daemon: DaemonProcess, tmp_path: Path, wanted: str, code: int, reported: str
+) -> None:
+    clock = tmp_path / "clock"
+    with serving(daemon, "who", lambda _: "one"), serving(daemon, "who", lambda _: "other"):
+        process = start_with_clock(daemon, clock, "req", "-C", wanted, "-W", str(HOUR), "who", "")
+        assert process.stdout
+        assert {process.stdout.readline() for _ in range(2)} == {b"one\n", b"other\n"}
+        hour_passes(daemon, clock, "!", lambda: process.poll() is not None)
+        assert ended(process) == (code, b"", reported)
 
 
 @pytest.mark.parametrize(
@@ -108,16 +121,16 @@ def test_wrong_usage_is_code_2(daemon: DaemonProcess, arguments: list[str], repo
 
 
 def test_the_daemon_itself_replies(daemon: DaemonProcess) -> None:
-    done = bccn(daemon, "req", "!here/bccnd", "ping")
+    done = bccn(daemon, "req", "-W", PATIENT, "!here/bccnd", "ping")
     assert (done.returncode, done.stdout[:5]) == (0, b"pong ")
-    done = bccn(daemon, "req", "!here/bccnd", "listeners some/channel")
+    done = bccn(daemon, "req", "-W", PATIENT, "!here/bccnd", "listeners some/channel")
     assert (done.returncode, done.stdout) == (0, b"listeners 0\n")
 
 
 def test_on_a_terminal_a_reply_keeps_its_lines_and_nothing_else(daemon: DaemonProcess) -> None:
     with serving(daemon, "up", lambda _: b"one\ntwo\x1b[2J\r\n"):
         ours, theirs = pty.openpty()
-        process = start(daemon, "req", "up", "x", stdout=theirs)
+        process = start(daemon, "req", "-W", PATIENT, "up", "x", stdout=theirs)
         os.close(theirs)
         process.communicate(timeout=PATIENCE)
         shown = os.read(ours, 1000)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from bccnd.commands.screen import ENTER, LEAVE
-from tests.command_line import COMMAND, bccn, ended, environment, start
+from tests.command_line import COMMAND, PATIENT, bccn, ended, environment, start
 from tests.daemon_process import DaemonProcess, die_with_parent
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import datagram, plain_socket
@@ -204,7 +204,9 @@ def test_sources_and_their_loss(daemon: DaemonProcess, loopback_port: int) -> No
             out.sendto(datagram("there/a/1", seq, "a/b", b"x"), ("127.255.255.255", loopback_port))
         with PacketClient(daemon.socket) as client:
             wait_until(lambda: client.status()["counters"]["received"] == 4, "the datagrams")
-    lines = bccn(daemon, "top", "--once", "--sources", "-d", "0.1").stdout.decode().splitlines()
+    lines = (
+        bccn(daemon, "top", "--once", "--sources", "-d", "0.1", command=PATIENT).stdout.decode().splitlines()
+    )
     [row] = [line.split() for line in lines if line.startswith("there/a/1")]
     assert row[3:5] == ["1", "20.0%"]
     assert max(map(len, lines)) <= 80
@@ -212,7 +214,7 @@ def test_sources_and_their_loss(daemon: DaemonProcess, loopback_port: int) -> No
 
 def test_a_pipe_gets_a_table_for_each_interval(daemon: DaemonProcess) -> None:
     began = time.monotonic()
-    done = bccn(daemon, "top", "-n", "2", "-d", "0.3")
+    done = bccn(daemon, "top", "-n", "2", "-d", "0.3", command=PATIENT)
     assert (done.returncode, done.stderr) == (0, b"")
     assert time.monotonic() - began > 0.6
     assert done.stdout.count(b"bccnd 0.1.0 on here") == 2
@@ -220,27 +222,38 @@ def test_a_pipe_gets_a_table_for_each_interval(daemon: DaemonProcess) -> None:
 
 
 def test_json_has_an_object_for_each_interval(daemon: DaemonProcess) -> None:
+    """However many of them pass until all is counted."""
     with PacketClient(daemon.socket) as client:
         client.subscribe("a/>")
-        process = start(daemon, "top", "--json", "-d", "2", "-n", "2")
+        process = start(daemon, "top", "--json", "-d", "0.2", command=PATIENT)
         assert process.stdout
         first = json.loads(process.stdout.readline())
         for _ in range(10):
             client.publish("a/b", b"x")
         client.drain()
-        code, out, err = ended(process)
-    assert (code, err) == (0, "")
-    second = json.loads(out)
+        counted = [0.0, 0.0, 0.0]
+        while min(counted) < 9.5:
+            shown = json.loads(process.stdout.readline())
+            [row] = shown["clients"]
+            for at, rate in enumerate((shown["rates"]["published"], row["in"], row["out"])):
+                counted[at] += rate * shown["seconds"]
+        process.terminate()
+        code, _, err = ended(process)
+    assert (code, err) == (-signal.SIGTERM, "")
+    assert counted == pytest.approx([10, 10, 10])
     assert first["more"] == {"clients": False, "sources": False}
-    assert 2 <= first["seconds"] < PATIENCE
-    [row] = second["clients"]
-    for rate in second["rates"]["published"], row["in"], row["out"]:
-        assert rate * second["seconds"] == pytest.approx(10)
+    assert 0.2 <= first["seconds"] < PATIENCE
+    done = bccn(daemon, "top", "--json", "-d", "0.1", "-n", "2", command=PATIENT)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
 
 
 def test_rows_limit_what_is_read(daemon: DaemonProcess) -> None:
     clients = [PacketClient(daemon.socket) for _ in range(5)]
-    lines = bccn(daemon, "top", "--once", "-d", "0.1", "--rows", "3").stdout.decode().splitlines()
+    lines = (
+        bccn(daemon, "top", "--once", "-d", "0.1", "--rows", "3", command=PATIENT)
+        .stdout.decode()
+        .splitlines()
+    )
     assert "3 clients by OUT/S, highest first; and more (--rows N)" in lines
     for client in clients:
         client.close()

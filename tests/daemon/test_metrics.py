@@ -48,11 +48,11 @@ def scrape(where: str) -> dict[str, float]:
 
 
 class Watched(ReplaceableDaemon):
-    def __init__(self, folder: Path, port: int, listen: str) -> None:
+    def __init__(self, folder: Path, port: int, listen: str, begin_with: str = "") -> None:
         self.settings = folder / "bccnd.toml"
         self.listen(listen)
         flags = ("--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(port))
-        super().__init__(folder, "--config", str(self.settings), *flags)
+        super().__init__(folder, "--config", str(self.settings), *flags, begin_with=begin_with)
 
     def listen(self, where: str) -> None:
         new = self.settings.with_suffix(".new")
@@ -145,18 +145,22 @@ def test_health_and_readiness_are_answered(watched: Watched, address: str) -> No
     assert get(address, "/metrics", "POST")[0] == 405
 
 
-def test_a_stopping_daemon_is_not_ready(watched: Watched, address: str) -> None:
-    with PacketClient(watched.socket) as slow, PacketClient(watched.socket) as publisher:
+def test_a_stopping_daemon_is_not_ready(tmp_path: Path, loopback_port: int, address: str) -> None:
+    patient = "import bccnd.daemon.service as it; it.DRAIN_SECONDS = 600.0"
+    with (
+        Watched(tmp_path, loopback_port, address, patient) as watched,
+        PacketClient(watched.socket) as slow,
+        PacketClient(watched.socket) as publisher,
+    ):
         slow.subscribe("local/x")
-        for _ in range(40):  # more than the socket holds, so that draining takes time
+        for _ in range(40):  # more than the socket holds, so that draining takes until they are read
             publisher.publish("local/x", bytes(60_000))
         publisher.drain()
+        assert get(address, "/readyz") == (200, "ready\n")
         watched.signal(signal.SIGTERM)
-        answers = set()
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            while True:
-                answers.add(get(address, "/readyz"))
-        assert (503, "stopping\n") in answers
+        wait_until(lambda: get(address, "/readyz") == (503, "stopping\n"), "the word that it stops")
+        while slow.receive():
+            pass
         assert watched.wait() == 0
 
 

@@ -12,6 +12,7 @@ import bccn
 from bccn import operations
 from bccn.exchange import QUESTIONS
 from tests import command_line
+from tests.daemon.in_process import stopped
 from tests.daemon_process import DaemonProcess
 from tests.hosts.conftest import PORT, StartDaemon
 from tests.hosts.segment import BROADCAST, Segment
@@ -132,15 +133,16 @@ def test_a_flood_of_questions_makes_nobody_else_wait(start_daemon: StartDaemon, 
         name = asking.request("whoami")
         flood.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 23)  # it hears itself, too
         now = time.time_ns() // 1000
-        for number in range(600):
-            flood.sendto(
-                datagram("gamma/flood/1", now + 2 * number, "bccnd/ask", b"t\nlisteners demo/x"),
-                (BROADCAST, PORT),
-            )
-            flood.sendto(
-                datagram("gamma/flood/1", now + 2 * number + 1, f"!{alpha.name}/bccnd", b"t\nping"),
-                (BROADCAST, PORT),
-            )
+        with stopped(daemons[0]):
+            for number in range(600):
+                flood.sendto(
+                    datagram("gamma/flood/1", now + 2 * number, "bccnd/ask", b"t\nlisteners demo/x"),
+                    (BROADCAST, PORT),
+                )
+                flood.sendto(
+                    datagram("gamma/flood/1", now + 2 * number + 1, f"!{alpha.name}/bccnd", b"t\nping"),
+                    (BROADCAST, PORT),
+                )
         assert ask(asking, "demo/x", "t1") == "0 asked"
         assert asking.message() == (f"!{name}", b"t1\nlisteners 1")
         asking.publish(f"!{alpha.name}/bccnd", b"t2\nping")

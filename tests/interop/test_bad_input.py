@@ -318,7 +318,8 @@ def test_descriptors_sent_along_are_closed(daemon: DaemonProcess, bystander: Bys
         for _ in range(20):
             client.socket.sendmsg([b"SUB demo/>"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         assert client.drain() == []
-        assert len(list(descriptors.iterdir())) == before
+        # The daemon may have one more for a moment, to look at something.
+        wait_until(lambda: len(list(descriptors.iterdir())) <= before, "no more descriptors than before")
 
 
 def test_clients_may_vanish_at_any_moment(daemon: DaemonProcess, bystander: Bystander) -> None:

@@ -13,8 +13,14 @@ from tests.packet_client import PacketClient, wait_until
 from tests.replaceable_daemon import ReplaceableDaemon
 from tests.replacement.conftest import Start
 
-# Those that hang are given up after so many seconds; what comes before in a hand-over takes less.
-PATIENT, IMPATIENT = 30, 3
+# Seconds until one that hangs is given up, in the step in which it does, and in all others.
+IMPATIENT, PATIENT = 1, 30
+LIMITS = """
+import bccnd.restart as it
+limited = it.Successor._killed_on_failure
+it.Successor._killed_on_failure = lambda self, _, step: limited(self, {steps}.get(step, {others}), step)
+it.EXIT_SECONDS = {leaving}
+"""
 INSTEAD_OF_GO = "import os, socket, time\nfrom bccnd.restart import TAKEN, Predecessor\ndef wait(self):\n"
 PATCHED = "\nPredecessor.wait_for_go = wait"
 
@@ -30,7 +36,7 @@ Predecessor._receive_descriptors = receive_few
 
 FAILURES = {
     "ends at once": ("raise SystemExit(7)", "left with code 7"),
-    "hangs at the start": ("import time; time.sleep(60)", "not ready within 3 seconds"),
+    "hangs at the start": ("import time; time.sleep(60)", "not ready within 1 seconds"),
     "closes the conversation and hangs": (
         f"import os, time; os.close(int(os.environ[{VARIABLE!r}])); time.sleep(60)",
         "left with code -9",
@@ -42,7 +48,7 @@ FAILURES = {
     "dies while it takes over": (f"{INSTEAD_OF_GO}    os._exit(9){PATCHED}", "left with code 9"),
     "hangs while it takes over": (
         f"{INSTEAD_OF_GO}    time.sleep(60){PATCHED}",
-        "not done with taking over within 3 seconds",
+        "not done with taking over within 1 seconds",
     ),
     "dies with GO unread": (
         f"{INSTEAD_OF_GO}    self._talk.send(TAKEN); self._talk.recv(9, socket.MSG_PEEK); os._exit(9){PATCHED}",
@@ -50,7 +56,7 @@ FAILURES = {
     ),
     "hangs with GO unread": (
         f"{INSTEAD_OF_GO}    self._talk.send(TAKEN); time.sleep(60){PATCHED}",
-        "not serving within 3 seconds",
+        "not serving within 1 seconds",
     ),
     "cannot read the state": (
         "import bccnd.relay.succession as it; it.FORMATS = (0,)",
@@ -65,10 +71,9 @@ FAILURES = {
 
 @pytest.mark.parametrize(("successor", "reason"), FAILURES.values(), ids=FAILURES)
 def test_a_failing_successor_changes_nothing(start: Start, successor: str, reason: str) -> None:
-    starting = IMPATIENT if "not ready" in reason else PATIENT
-    taking_over = IMPATIENT if "within" in reason else PATIENT
-    limits = f"it.START_SECONDS = {starting}; it.HANDOVER_SECONDS = {taking_over}"
-    daemon = start(begin_with=f"import bccnd.restart as it; {limits}")
+    hanging = {reason.partition(" within ")[0].removeprefix("not "): IMPATIENT}
+    leaving = IMPATIENT if "-9" in reason else PATIENT
+    daemon = start(begin_with=LIMITS.format(steps=hanging, others=PATIENT, leaving=leaving))
     with PacketClient(daemon.socket) as client, PacketClient(daemon.socket) as other:
         client.subscribe("a")
         for number in range(8):

@@ -19,6 +19,7 @@ from bccnd.uplink import nats_session
 from bccnd.uplink.nats_options import NatsOptions
 from bccnd.uplink.nats_session import explanation
 from tests.mux.certificates import Certificates
+from tests.packet_client import PATIENCE
 from tests.uplink.nats_account import make_account
 from tests.uplink.nats_server import NatsServer, Uplink, options_for, running, until
 
@@ -35,6 +36,13 @@ def secret(path: Path, content: str) -> Path:
     path.write_text(content)
     path.chmod(0o600)
     return path
+
+
+@pytest.fixture(autouse=True)
+def _in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is only slow gives no other reason. Where nobody answers, a test waits for less."""
+    monkeypatch.setattr(nats_session, "CONNECT_SECONDS", int(PATIENCE))
+    monkeypatch.setattr(nats_session, "ANSWER_SECONDS", PATIENCE)
 
 
 async def reason_of(options: NatsOptions) -> str:
@@ -138,8 +146,11 @@ async def test_a_right_that_is_missing_is_named(tmp_path: Path, monkeypatch: pyt
         await until(lambda: 'permissions violation for subscription to "bccn.*"' in deaf.reason, "a reason")
         await deaf.stop()
         monkeypatch.setattr(nats_session, "ANSWER_SECONDS", 1.0)
-        reason = await reason_of(options_for(server, user="none", password=password))
-        assert 'permissions violation for publish to "$js.api.stream.info.bccn"' in reason
+        none = Uplink(options_for(server, user="none", password=password))
+        none.start()
+        refused = 'permissions violation for publish to "$js.api.stream.info.bccn"'
+        await until(lambda: refused in none.reason, "a reason")
+        await none.stop()
 
 
 @pytest.mark.needs("nats-server")
@@ -215,7 +226,8 @@ async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 async def test_what_is_no_nats_server_is_one_line(
     answer: Answer, why: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(nats_session, "CONNECT_SECONDS", 1)
+    if answer is silent:
+        monkeypatch.setattr(nats_session, "CONNECT_SECONDS", 1)
     async with pretended(answer) as url:
         reason = await reason_of(NatsOptions((url,)))
     assert reason.startswith(url + why)

@@ -98,6 +98,13 @@ def received(client: PacketClient, count: int) -> list[tuple[str, int]]:
     return [(chan, int(payload)) for chan, payload in (client.message() for _ in range(count))]
 
 
+def give(sites: Sites, client: PacketClient, numbers: range) -> None:
+    """Publish them on ``a/x`` in the north. Returns once the uplink there has them."""
+    before = links(sites.north)[0]["exported"]
+    publish(client, "a/x", numbers)
+    wait_until(lambda: links(sites.north)[0]["exported"] == before + len(numbers), "the uplink to have them")
+
+
 def test_messages_cross_both_ways_once_and_in_order(sites: Sites) -> None:
     with PacketClient(sites.north.socket) as one, PacketClient(sites.south.socket) as other:
         one.subscribe("b/>")
@@ -189,7 +196,7 @@ def test_a_wrong_key_is_said_and_carries_nothing(sites: Sites) -> None:
         other.subscribe("a/>")
         configure(sites.southern, key="a key of another link")
         reload(sites.southern)
-        publish(one, "a/x", range(1))
+        give(sites, one, range(1))
         wait_until(
             lambda: any("unsound" in line for line in sites.southern.logged("lost")),
             "a line about it",
@@ -222,12 +229,12 @@ def test_what_is_killed_goes_on_and_loses_nothing(sites: Sites) -> None:
         publish(one, "a/x", range(100))
         assert received(other, 100) == [("a/x", number) for number in range(100)]
         sites.southern.kill()
-        publish(one, "a/x", range(100, 200))
+        give(sites, one, range(100, 200))
         wait_until(lambda: links(sites.north)[0]["waiting"] == 0, "the backbone to have all")
         sites.backbone.kill()
         wait_until(lambda: links(sites.north)[0]["state"] == "cut off", "the uplink to notice")
-        publish(one, "a/x", range(200, 300))
-        wait_until(lambda: links(sites.north)[0]["waiting"] > 0, "messages to wait")
+        give(sites, one, range(200, 300))
+        assert links(sites.north)[0]["waiting"] > 0
         assert sites.northern.terminate() == 0
         sites.backbone.start()
         for uplink in sites.uplinks:

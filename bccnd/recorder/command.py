@@ -4,11 +4,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-import bccn
 from bccnd import __version__
 from bccnd.errors import BccndError, ConfigError
 from bccnd.process import logs
-from bccnd.process.standard_streams import complain, guarded, printable, say
+from bccnd.process.standard_streams import complain, guarded, say
 from bccnd.recorder.settings import effective, load
 
 
@@ -19,12 +18,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _start(argv: Sequence[str]) -> int:
     try:
-        invocation = load(argv, os.environ, bccn.socket_path())
+        invocation = load(argv, os.environ)
         _require_arrow()
         if invocation.check_only:
-            say(f"# bccnd-record {__version__}: sound.")
-            for line in effective(invocation.settings).split("\n"):
-                say(printable(line))
+            if not invocation.quiet:
+                say(f"# bccnd-record {__version__}: these settings are sound.")
+                say(effective(invocation))
             return 0
         logs.configure(invocation.settings.log_level, invocation.settings.log_format)
         from bccnd.recorder.service import serve

@@ -164,7 +164,7 @@ async def _serve(settings: RecorderSettings) -> None:
     health.open(settings.metrics)
     health.resume()
     watch = asyncio.create_task(_watch(recorder, health, take_watchdog(os.environ)))
-    log.info("starting", socket=settings.socket, version=__version__, compiled=native.COMPILED)
+    log.info("starting", socket=recorder.tap.path, version=__version__, compiled=native.COMPILED)
     recorder.start()
     await stop.wait()
     notify("STOPPING=1", "STATUS=finishing the last file")

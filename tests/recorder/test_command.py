@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ def run(*argv: str, code: str = "", **environ: str) -> subprocess.CompletedProce
     program = ["-c", code] if code else ["-m", "bccnd.recorder"]
     return subprocess.run(
         [sys.executable, *program, *argv],
-        env={**os.environ, **environ},
+        env={**os.environ, "BCCND_RECORD_CONFIG": os.devnull, **environ},
         capture_output=True,
         text=True,
         timeout=30,
@@ -30,10 +29,17 @@ def run(*argv: str, code: str = "", **environ: str) -> subprocess.CompletedProce
 
 
 def test_check_prints_the_effective_settings():
-    done = run("--check", "--output", "/data", BCCND_RECORD_KEEP_DAYS="3", BCCN_SOCKET="/tmp/x.sock")
+    done = run("--check", "--output", "/data", BCCND_RECORD_KEEP_DAYS="3")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "BCCND_RECORD_KEEP_DAYS=3\n" in done.stdout
-    assert "BCCND_RECORD_SOCKET=/tmp/x.sock\n" in done.stdout
+    assert "these settings are sound" in done.stdout
+    assert 'output = "/data"  # from --output\n' in done.stdout
+    assert "keep_days = 3  # from BCCND_RECORD_KEEP_DAYS\n" in done.stdout
+
+
+def test_a_quiet_check_prints_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setenv("BCCND_RECORD_CONFIG", os.devnull)
+    assert command.main(["--check", "--quiet", "--output", "/data"]) == 0
+    assert capsys.readouterr() == ("", "")
 
 
 def test_each_mistake_is_a_line_and_the_exit_code_is_2():
@@ -59,21 +65,3 @@ def test_help_and_version_need_no_pyarrow(flag: str):
     done = run(flag, code=WITHOUT_ARROW)
     assert done.returncode == 0
     assert "bccnd-record" in done.stdout
-
-
-def test_the_socket_is_found_as_clients_find_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    def shown() -> str:
-        assert command.main(["--check", "--output", "/data"]) == 0
-        return capsys.readouterr().out
-
-    monkeypatch.setenv("BCCN_SOCKET", "@other")
-    assert "BCCND_RECORD_SOCKET=@other\n" in shown()
-    monkeypatch.delenv("BCCN_SOCKET")
-    monkeypatch.setattr("bccn.transport.SERVICE_SOCKET", str(tmp_path / "none.sock"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert f"BCCND_RECORD_SOCKET={tmp_path}/none.sock\n" in shown()
-    (tmp_path / "bccnd").mkdir()
-    (tmp_path / "bccnd/bus.sock").touch()
-    assert f"BCCND_RECORD_SOCKET={tmp_path}/bccnd/bus.sock\n" in shown()

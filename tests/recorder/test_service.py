@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from bccnd import __version__
+from bccnd.recorder.service import of_settings
+from bccnd.recorder.settings import RecorderSettings
 from bccnd.wire import sbus
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient, wait_until
@@ -483,3 +485,19 @@ def test_a_socket_file_of_metrics_that_goes_is_made_again(tmp_path: Path, daemon
         path.unlink()
         wait_until(lambda: "socket file made again" in recorder.log, "the file")
         assert path.is_socket()
+
+
+def test_the_socket_is_found_as_clients_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def found(socket: str = "") -> str:
+        settings = RecorderSettings(socket=socket, output=tmp_path)
+        return of_settings(settings, lambda _: None).tap.path
+
+    monkeypatch.setenv("BCCN_SOCKET", "@other")
+    assert (found(), found("@named")) == ("@other", "@named")
+    monkeypatch.delenv("BCCN_SOCKET")
+    monkeypatch.setattr("bccn.transport.SERVICE_SOCKET", str(tmp_path / "none.sock"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert found() == f"{tmp_path}/none.sock"
+    (tmp_path / "bccnd").mkdir()
+    (tmp_path / "bccnd/bus.sock").touch()
+    assert found() == f"{tmp_path}/bccnd/bus.sock"

@@ -94,7 +94,7 @@ def test_the_recorder_unit_fits_the_socket_and_its_folder() -> None:
     unit = settings_of(FOLDER / "bccnd-record.service")
     program, *argv = unit["ExecStart"][0].split()
     assert program == "/usr/bin/bccnd-record"
-    settings = load_recorder(argv, {}, "").settings
+    settings = load_recorder([*argv, "--config", str(ROOT / "etc" / "record.toml")], {}).settings
     assert settings.socket == load(["--config", "/dev/null"], {}).settings.socket
     assert settings.output == Path("/var/lib") / unit["StateDirectory"][0]
 
@@ -171,7 +171,7 @@ def test_the_pipeline_unit_uses_what_the_collecting_one_fetches() -> None:
     (days,) = re.findall(r"parquet\* -mtime \+(\d+)", pipeline["ExecStopPost"][0])
     # What is removed would be fetched again; it was a day ahead, perhaps.
     assert int(days) >= collect.NEWEST - collect.OLDEST
-    recorder = load_recorder(["--output", "x"], {}, "/x").settings
+    recorder = load_recorder(["--output", "x", "--config", "/dev/null"], {}).settings
     assert recorder.keep_days <= -collect.OLDEST
     assert recorder.keep_bytes < collect.size(collect.QUOTA)
     assert f"QUOTA={collect.QUOTA}" in collecting["Environment"]

@@ -379,11 +379,12 @@ def test_the_reader_of_drawings_sees_a_wrong_one() -> None:
 # --- the layers of the relay ---
 
 (RELAY,) = [block.code for block in blocks("bccnd/README.md") if block.language == "layers"]
+# The first words say what the layer is.
 LAYER = {
     module: at
     for at, line in enumerate(RELAY.splitlines())
     for module in re.split(r" {2,}", line.strip())[1:]
-}  # the first words say what the layer is
+}
 
 
 def test_every_module_of_the_relay_has_its_layer() -> None:

@@ -226,9 +226,8 @@ def test_who_may_not_observe_sees_itself_alone(start: Start, right: str) -> None
 
 def test_the_example_of_the_readme(start: Start) -> None:
     (example,) = re.findall(r"^```toml\n(\[\[rights\]\].*?)^```$", README, re.DOTALL | re.MULTILINE)
-    assert (
-        example.count('"cardsys"') == example.count('uid = "bccnd"') == 1
-    )  # accounts that this machine may lack
+    # Accounts that this machine may lack.
+    assert example.count('"cardsys"') == example.count('uid = "bccnd"') == 1
     rights = example.replace('"cardsys"', str(BADGE)).replace('"bccnd"', str(STRANGER + 1))
     bridged = datagram("far/prog/1", 1, "anything/at/all", b"x")
     with (

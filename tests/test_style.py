@@ -54,3 +54,9 @@ def test_names_of_tests_are_short() -> None:
 
 def test_no_module_has_a_vague_name() -> None:
     assert [str(path) for path in sources() if path.stem in VAGUE_NAMES] == []
+
+
+def test_no_comment_stands_behind_a_bracket_of_the_formatter() -> None:
+    """It stands above the statement, which then often fits a line."""
+    behind = re.compile(r"^\s*[])}]+[:,)]*  # (?!noqa|fmt:|type:)", re.MULTILINE)
+    assert [str(path) for path in sources() if behind.search(path.read_text())] == []

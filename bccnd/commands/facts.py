@@ -121,9 +121,8 @@ def _connected(facts: Facts) -> Facts:
             _connect(probe, path)
             pid, uid, _ = _UCRED.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
         except OSError as error:
-            refused = isinstance(
-                error, ConnectionRefusedError
-            )  # also of what is no socket: the state says it
+            # Also of what is no socket: the state says it.
+            refused = isinstance(error, ConnectionRefusedError)
             detail = "" if refused else error.strerror or str(error)
             facts = replace(facts, socket=_state_of(path, error), detail=detail)
             return _deleted(facts) if facts.socket in ("missing", "stale", "no-socket") else facts

@@ -228,12 +228,8 @@ def buffers(facts: Facts) -> Iterable[Finding]:
 
 
 def port(facts: Facts) -> Iterable[Finding]:
-    if not facts.holders or facts.socket in (
-        "denied",
-        "silent",
-        "busy",
-        "deleted",
-    ):  # then the daemon probably holds it
+    # In these states the daemon probably holds the port itself.
+    if not facts.holders or facts.socket in ("denied", "silent", "busy", "deleted"):
         return
     others = ", ".join(facts.holders[:NAMES_SHOWN])
     if facts.socket == "served":

@@ -118,9 +118,8 @@ class SegmentSocket:
             self.socket.family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
         )
         try:
-            made.setsockopt(
-                socket.SOL_SOCKET, socket.SO_RCVBUF, 1
-            )  # it may hear something before it is connected
+            # It may hear something before it is connected.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
             self._set_up(made)
             made.bind(self.socket.getsockname())
             made.connect((self.binding.address, self.binding.port))

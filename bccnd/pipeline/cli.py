@@ -213,9 +213,8 @@ def _start(argv: Sequence[str]) -> int:
     try:
         with _ready(given) as size:
             if given.action == "report" and (place := _place(given, given.output)):
-                return _report(
-                    given, None, Output(str(place)), Progress()
-                )  # starting a JVM would take longest
+                # Starting a JVM would take longest.
+                return _report(given, None, Output(str(place)), Progress())
             settings = session.sized(size, os.environ, keeps=given.action in {"analyse", "run"})
             with session.connect(given.master, f"bccnd-pipeline {given.action}", settings) as spark:
                 signal.signal(signal.SIGINT, interrupt)  # in place of pyspark's

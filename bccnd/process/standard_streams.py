@@ -118,9 +118,8 @@ def _occupy() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.set_inheritable(
-                os.open(os.devnull, flags), True
-            )  # it gets the lowest number, which is this one
+            # It gets the lowest number, which is this one.
+            os.set_inheritable(os.open(os.devnull, flags), True)
     # What the interpreter found closed is None.
     for descriptor, name, mode in (STDIN, "stdin", "r"), (STDOUT, "stdout", "w"), (STDERR, "stderr", "w"):
         if getattr(sys, name) is None:

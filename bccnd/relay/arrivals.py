@@ -77,9 +77,8 @@ class Arrivals:
             range(seq, seq + len(part)), part, origin.datagrams(self._memory, part), strict=True
         ):
             held = Held(number, chan, datagram, origin.peer(index), origin.interface, repaired)
-            if short := self._gaps.put(
-                gap, held
-            ):  # for each message: a run has many more than there is room for
+            # For each message: a run has many more than there is room for.
+            if short := self._gaps.put(gap, held):
                 self.release(short, moment)
         self.release(gap, moment)
 

@@ -133,9 +133,8 @@ class Membership:
         allowance = self._allowances.pop(process, None) or Allowance(NAMES_PER_SECOND, NAMES_AT_ONCE)
         self._allowances[process] = allowance
         if len(self._allowances) > PROCESSES_LIMIT:
-            del self._allowances[
-                next(iter(self._allowances))
-            ]  # that of the one that renamed itself longest ago
+            # That of the one that renamed itself longest ago.
+            del self._allowances[next(iter(self._allowances))]
         return allowance.take(now)
 
     def _appear(self, session: Session, name: bytes, wanted: int, moment: Moment) -> None:

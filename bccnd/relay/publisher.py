@@ -126,9 +126,8 @@ class Publisher:
         if not route.local:
             seq, source.seq = source.seq, source.seq + count
             sealed = self._outgoing.seal(self._rules.codec, source.name, seq, spans)
-            if (
-                isinstance(source, Session) and self._sent.on
-            ):  # what the daemon says itself is said again anyway
+            # What the daemon says itself is said again anyway.
+            if isinstance(source, Session) and self._sent.on:
                 self._sent.keep(source.name, source.peer.uid, seq, sealed, moment.monotonic)
             origin = Origin(sealed, source=source) if route.whole or self._taps else None
         elif route.whole or (self._taps and not route.private):

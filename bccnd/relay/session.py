@@ -51,9 +51,8 @@ class Session(LocalSource):
     listening: bool = False
     tap: bool = False
     tap_interface: bool = False  # RECV shows it the interface of each datagram
-    subscriptions: dict[tuple[bytes, bytes], int] = field(
-        default_factory=dict
-    )  # (separator, pattern) -> times
+    # (separator, pattern) -> times
+    subscriptions: dict[tuple[bytes, bytes], int] = field(default_factory=dict)
     watches: dict[tuple[bytes, bytes], Any] = field(default_factory=dict)  # (separator, pattern) -> ``Watch``
     scan: Scan | None = None  # what its SUB finds of last values, while that goes out
     footprint: int = 0  # bytes that its patterns take at most

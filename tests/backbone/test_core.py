@@ -50,9 +50,8 @@ def test_a_subscriber_is_one_for_five_seconds() -> None:
     desk = Desk()
     desk.receive((keepalive(), A))
     desk.pass_by(LEASE_SECONDS - 0.001)
-    desk.receive(
-        (keepalive(NOSUBSCRIBE), A)
-    )  # which takes nothing from it: anybody might send that in its name
+    # That takes nothing from it: anybody might send that in its name.
+    desk.receive((keepalive(NOSUBSCRIBE), A))
     desk.receive((PUSH, B))
     assert desk.subscribers() == {A}
     desk.pass_by(0.001)

@@ -201,9 +201,8 @@ def test_garbage_harms_nobody(backbone: BackboneProcess, one: PlainClient) -> No
                 kind = random.choice([b"", b"\x01", b"\x02", b"\x04", b"\x08", b"\x10", b"\x20", b"\xff"])
                 liar.socket.sendto(kind + random.randbytes(random.randrange(40)), backbone.address)
             one.push(b"between")
-            assert (
-                one.message()[1] == b"between"
-            )  # a random PUSH has no right LENGTH but by chance; seed 18 has none
+            # A random PUSH has no right LENGTH but by chance; seed 18 has none.
+            assert one.message()[1] == b"between"
 
 
 def test_dead_subscribers_harm_nobody(backbone: BackboneProcess, one: PlainClient) -> None:

@@ -250,9 +250,8 @@ class Driver:
         assert self.process.stdin
         if words[0] == "timeout":
             self._is_patient = True
-        if (
-            words[0] == "open" and not self._is_patient
-        ):  # the five seconds of a program are few on a busy machine
+        # The five seconds of a program are few on a busy machine.
+        if words[0] == "open" and not self._is_patient:
             self("timeout", LATEST)
         if self._doorway and words[0] == "open":
             address = self._doorway.to(str(words[1]) if len(words) > 1 else os.environ["BCCN_SOCKET"])

@@ -98,8 +98,7 @@ class ScriptedDaemon:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         if self._connection is not None:
-            with suppress(
-                OSError
-            ):  # it has ended; or else the client, whose test has failed, would not end it
+            # It has ended; or else the client, whose test has failed, would not end it.
+            with suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)
         self._thread.join()

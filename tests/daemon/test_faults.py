@@ -95,9 +95,8 @@ def test_a_daemon_without_memory_leaves_at_once(start: Start) -> None:
             flood(publisher)
         assert daemon.process.wait(PATIENCE) == OUT_OF_MEMORY
         *before, last = daemon.log.splitlines()
-        if (
-            last != f"bccnd: out of memory, leaving at once with exit code {OUT_OF_MEMORY}"
-        ):  # none for JSON either
+        # None for JSON either.
+        if last != f"bccnd: out of memory, leaving at once with exit code {OUT_OF_MEMORY}":
             assert json.loads(last)["event"] == "out of memory, leaving at once"
         assert [json.loads(line)["event"] for line in before] == ["serving"]
         daemon.start()  # as systemd does

@@ -73,9 +73,8 @@ class ModelClient:
         self.apart: tuple[bool, bool] | None = None
         self.echo = True
         self.watches: set[tuple[bytes, bytes]] = set()
-        self.expected: deque[bytes | Message] = (
-            deque()
-        )  # a Message where only the format ``full`` shows all of it
+        # A Message where only the format ``full`` shows all of it.
+        self.expected: deque[bytes | Message] = deque()
         self.answers: deque[set[bytes]] = deque()  # of each, the key, or a key and a word: one of them
 
     @property
@@ -138,9 +137,8 @@ class Model:
         self.retained: dict[bytes, bytes] = {}
         # What the relay keeps as a last value, of several in a row on one channel the last; and what gave way to it.
         self.kept: deque[tuple[bytes, bytes, set[bytes]]] = deque()
-        self.own_words: deque[tuple[bytes, bytes, bytes]] = (
-            deque()
-        )  # src, chan, payload; not yet delivered here
+        # Source, channel, payload; not yet delivered here.
+        self.own_words: deque[tuple[bytes, bytes, bytes]] = deque()
 
     def connect(self, session: Session) -> None:
         client = ModelClient(session, self.connected)

@@ -31,9 +31,8 @@ def _marks(name: str) -> list[pytest.MarkDecorator]:
 def test_nobody_else_pays(name: str, record_property: Callable[[str, object], None]) -> None:
     outcome, known = judge(ALL[name]), KNOWN.get(name)
     if outcome.faults and known is None:
-        outcome = judge(
-            ALL[name]
-        )  # a machine that stood still for a moment does so once, and harm is done each time
+        # A machine that stood still for a moment does so once, and harm is done each time.
+        outcome = judge(ALL[name])
     record_property("outcome", str(outcome))
     if known is None:
         assert not outcome.faults, outcome

@@ -122,9 +122,8 @@ async def answered(theirs: socket.socket) -> None:
     async with asyncio.timeout(PATIENCE):
         while b"bccnd-mux " not in heard:
             data = await asyncio.get_running_loop().sock_recv(theirs, 100)
-            assert data, (
-                "the connection has ended"
-            )  # and would say so for ever, without a turn for the timeout
+            # It would say so for ever, without a turn for the timeout.
+            assert data, "the connection has ended"
             heard += data
 
 

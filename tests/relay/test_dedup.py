@@ -53,10 +53,8 @@ def test_delivers_exactly_what_the_document_says(sanity: int, script: list[tuple
         ([5000, 4001], Verdict.DUPLICATE),  # or late, but too long ago to tell
         ([5000, 4000], Verdict.RESTARTED),
         ([5000, 0], Verdict.RESTARTED),
-        (
-            [5000, 0, 5000],
-            Verdict.OK,
-        ),  # two programs of one name: each looks like a restart of the other
+        # Two programs of one name: each looks like a restart of the other.
+        ([5000, 0, 5000], Verdict.OK),
         ([2**64 - 1, 0], Verdict.RESTARTED),
     ],
 )

@@ -141,9 +141,8 @@ class Clients:
     def __init__(self, daemon: ReplaceableDaemon, stack: ExitStack) -> None:
         def connect() -> PacketClient:
             client = stack.enter_context(PacketClient(daemon.socket))
-            client.request(
-                "queue", "packets=100000 bytes=67108864"
-            )  # however slow this machine is at listening
+            # However slow this machine is at listening.
+            client.request("queue", "packets=100000 bytes=67108864")
             return client
 
         self.subscribers = {f"{form}{n}": connect() for form in FORMATS for n in range(3)}

@@ -124,6 +124,5 @@ def _text(error: OSError) -> str:
     if not said:
         return error.strerror or str(error)
     words = str(said).replace("_", " ").lower()
-    return (
-        words.partition(" alert ")[2] or words
-    )  # behind a version, which is not always that of the connection
+    # Behind a version, which is not always that of the connection.
+    return words.partition(" alert ")[2] or words

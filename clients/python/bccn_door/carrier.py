@@ -182,9 +182,8 @@ class Carrier(Thread):
         for event in events:
             if isinstance(event, Message) and event.channel is self._bus:
                 self._arrived.append(event.payload)
-            elif isinstance(event, Closed) and (
-                event.entity is self._bus or event.payload
-            ):  # or all, with a reason
+            # The bus, or all of the connection with a reason.
+            elif isinstance(event, Closed) and (event.entity is self._bus or event.payload):
                 self._end(_reason(event.payload))
             elif isinstance(event, Ended) and event.entity is self._bus:
                 self._over = True

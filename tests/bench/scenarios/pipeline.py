@@ -33,12 +33,13 @@ QUICK_SIZES = (20_000,)
 HOSTS, QUICK_HOSTS = 200, 6
 BYTES_A_ROW = 200  # on disk at the same time: recorded 14, taken over 13, and what Spark writes aside
 MASTER = "local[2]"
+# The steps of ``analyse`` that answer what DuckDB is asked.
 SAME_ANSWERS = (
     "rows",
     "coverage",
     "sources",
     "minutes",
-)  # the steps of ``analyse`` that answer what DuckDB is asked
+)
 Answers = dict[tuple[str, ...], tuple[int, ...]]
 
 

@@ -162,9 +162,8 @@ def _highest(keeps_up: Callable[[int], float], most: int, bench: Bench) -> float
     for _ in range(1 if bench.quick else SEARCH_STEPS):
         reached = keeps_up(int(rate))
         low, high = (max(low, reached), high) if reached else (low, rate)
-        if reached and (
-            rate == most or reached < 0.97 * rate
-        ):  # the publisher is at its end, not the recorder
+        # The publisher is at its end, not the recorder.
+        if reached and (rate == most or reached < 0.97 * rate):
             break
         rate = (low + high) / 2
     return low

@@ -76,9 +76,8 @@ def _idle_mb(bench: Bench, contender: Contender) -> float:
 def _kb_a_client(bench: Bench, *, subscribed: bool) -> float:
     count = CLIENTS // 10 if bench.quick else CLIENTS
     with bench.folder() as folder, bench.ours.start(folder) as relay, ExitStack() as connected:
-        connected.enter_context(
-            clients_of(relay, 10, subscribed=subscribed)
-        )  # what only the first ones need is there already
+        # What only the first ones need is there already.
+        connected.enter_context(clients_of(relay, 10, subscribed=subscribed))
         before = resident_kib(relay.pid)
         connected.enter_context(clients_of(relay, count, subscribed=subscribed))
         return (resident_kib(relay.pid) - before) / count

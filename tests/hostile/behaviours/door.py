@@ -273,9 +273,8 @@ def tiny_frames(attack: Attack) -> None:
 
 @behaviour("frames of one byte on most connections of a user", door="web", memory=HOLDS)
 def many_tiny_frames(attack: Attack) -> None:
-    message = bytes.fromhex("6d03e8") + bytes(
-        1000
-    )  # on the top level, where it means nothing and is no chatter
+    # On the top level, where it means nothing and is no chatter.
+    message = bytes.fromhex("6d03e8") + bytes(1000)
     data = b"".join(frame(BINARY, bytes((each,))) for each in message)
     attack.pour(lambda: _web(attack), data, count=150)
 

@@ -66,7 +66,10 @@ def out_of_memory() -> NoReturn:
 
 
 def unless_out_of_memory(error: BaseException | None) -> None:
-    """Return, unless it says that there is no memory, by Python's word or by the kernel's."""
+    """Return, unless it says that there is no memory, by Python's word or by the kernel's; so may one of a group."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            unless_out_of_memory(each)
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == ENOMEM):
         out_of_memory()
 

@@ -41,8 +41,12 @@ def reader(loop):
 async def task():
     fail()
 
-def dropped_task(loop):
-    loop.create_task(task())
+async def group():
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(task())
+
+def dropped_task(loop, work=task):
+    loop.create_task(work())
     loop.call_later(0.01, gc.collect)
 
 %(way)s
@@ -69,10 +73,11 @@ def ended(way: str, *, error: str = "MemoryError()", json: bool = False) -> subp
         "in_the_loop(lambda loop: loop.call_later(0.01, fail))",
         "in_the_loop(lambda loop: loop.add_signal_handler(10, fail) or os.kill(os.getpid(), 10))",
         "in_the_loop(dropped_task)",
+        "in_the_loop(lambda loop: dropped_task(loop, group))",
         "threading.Thread(target=fail).start(); import time; time.sleep(30)",
         "Dying()",
     ],
-    ids=["module", "reader", "callback", "timer", "signal", "task", "thread", "unraisable"],
+    ids=["module", "reader", "callback", "timer", "signal", "task", "group", "thread", "unraisable"],
 )
 def test_it_is_fatal_at_once_wherever_it_is_raised(way: str) -> None:
     result = ended(way)

@@ -4,7 +4,8 @@ Anybody may ask, as often as it likes. Without this, whoever asks most has all t
 
 Rules
 - An asker is a source: each connection has its own name. Askers have turns, an answer each. Those that got no answer
-  in the last CALM_SECONDS come first. So who asks without end waits, and nobody waits for it.
+  in the last CALM_SECONDS come first. So who asks without end waits, and nobody waits for it. A user
+  that asks over a hundred connections by turns can have it otherwise: the daemon alone limits those.
 - An asker is owed EACH answers at most, and ASKERS askers are. Requests beyond that are dropped, except that a calm
   asker takes the place of the last of the others.
 - A second has PARTS messages of answers. When they are used up, requests wait.

@@ -33,11 +33,13 @@ def end_without_reader() -> None:
 def batches(bus: bccn.Client, deadline: float | None) -> Iterator[list[bccn.Message]]:
     """The messages that have come, each time that some have, until the deadline (monotonic seconds; None: for ever).
 
+    There may be none: a notice may have come instead, or before the first look.
     When the reader of our output leaves, the process ends, as any filter does.
     """
     poll = select.poll()
     poll.register(bus.fileno(), select.POLLIN)
     poll.register(STDOUT, 0)  # only for errors: the reader of the pipe has left
+    yield []  # what has been read by now does not make the descriptor readable again
     while True:
         left = None if deadline is None else deadline - time.monotonic()
         ready = poll.poll(None if left is None else min(max(0.0, left), LONGEST_WAIT) * 1000)

@@ -307,6 +307,7 @@ class Gateway:
             message = decode_message(header, frame.message)
         except DndmError as error:
             wrong = error.rule
+            header.want_result &= link.peer is not None  # over UDP a stranger's address may be another's
         else:
             header.receive_timestamp = at.unix_ns
             link.heard = at.monotonic

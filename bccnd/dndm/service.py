@@ -234,7 +234,7 @@ class Service(Program[DndmSettings]):
         if lost[TOO_LARGE] and not self._too_large_told:
             self._too_large_told = True
             log.warning(
-                "messages do not fit a datagram: only peers and programs of this host get them",
+                "messages do not fit a datagram: only peers and programs of this host can have them",
                 see="local/dndm/",
             )
         more = {name: n - self._lost.get(name, 0) for name, n in lost.items() if n > self._lost.get(name, 0)}

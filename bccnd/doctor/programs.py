@@ -50,14 +50,14 @@ GONE = "No such file or directory", "No such device", "Input/output error", "end
 # What a gateway lost, in words, and what to do.
 LOST = {
     "too large for the segment": (
-        "{} too large for a datagram of the segment: only peers and local/dndm/ on this host could have them",
+        "{} too large for a datagram of the segment: only peers and local/dndm/ on this host can have them",
         "subscribe to local/dndm/... on this host, or have robots send less than 1200 bytes",
     ),
     "too large for the host": (
-        "{} of more than 64 KiB: only peers could have them",
+        "{} of more than 64 KiB: only peers can have them",
         "have robots send less at a time",
     ),
-    "too large": ("{} too large for a frame: no peer could have them", "publish less at a time"),
+    "too large": ("{} too large for a frame: no peer can have them", "publish less at a time"),
     "missed": (
         "{} of programs missed: the gateway reads too slowly",
         "give it more CPU, or peers fewer interests",

@@ -201,6 +201,21 @@ def test_a_revoked_right_ends_it(tmp_path: Path, loopback_port: int) -> None:
     assert (code, err) == (4, "bccn: no longer allowed: CMSG tap\n")
 
 
+def test_a_right_revoked_with_the_last_answer_ends_it(tmp_path: Path) -> None:
+    """The notice is read with that answer, and nothing comes after it."""
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if not packet.startswith(b"CMSG status"):
+            return False
+        pack = [b'CMSG status\0{"host": "here", "segments": []}', b"CMSG revoked\0CMSG tap"]
+        lengths = [len(each).to_bytes(4, "big") + each for each in pack]
+        return bool(connection.send(b"PACK " + b"".join(lengths)))
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        done = bccn(scripted.path, "dump")
+    assert (done.returncode, done.stdout, done.stderr) == (4, b"", b"bccn: no longer allowed: CMSG tap\n")
+
+
 def test_a_right_revoked_at_once_is_reported_once(tmp_path: Path) -> None:
     """Before it has asked what the daemon is, which it may no longer know either."""
 

@@ -105,7 +105,7 @@ def test_what_fits_no_datagram_stays_on_the_host(here: Site) -> None:
         assert sorted(heard) == [(CHANNEL, 5), (CHANNEL, 100), (LOCAL, 5), (LOCAL, 100), (LOCAL, 60_000)]
         program.publish(LOCAL, bytes(50_000))
         other.until(lambda: len(other.messages()) == len(sizes) + 1)
-    event = "messages do not fit a datagram: only peers and programs of this host get them"
+    event = "messages do not fit a datagram: only peers and programs of this host can have them"
     wait_until(lambda: gateway.logged(event), "the line about large messages")
 
 
